@@ -1,0 +1,202 @@
+//! What the four verbs answer: status, plan, explain. (The report is in `report.rs`.)
+//! The field names are the JSON names of every interface.
+
+use serde::Serialize;
+
+use crate::{
+    BlockMeta, Cause, ClassBytes, Height, Holds, LookupError, Pressure, Report, StopReason, Totals,
+    TxId,
+};
+
+/// How the regions of one size class are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ClassUse {
+    /// The class, in bytes.
+    pub class: u32,
+    /// Regions that hold data.
+    pub used: u64,
+    /// Regions that were cut and may not be reused yet.
+    pub quarantine: u64,
+    /// Regions that are free for reuse.
+    pub free: u64,
+    /// How many of the free ones were given back to the file system.
+    pub punched: u64,
+}
+
+/// Whether a prune is due, and why or why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PruneNeed {
+    /// Whether a prune is due. It ignores the kill switch: it is for alarms.
+    pub need_prune: bool,
+    /// Why it is due.
+    pub cause: Option<Cause>,
+    /// What would stop it before its first block, if anything.
+    pub blocked_by: Option<StopReason>,
+}
+
+/// The state of the history family in one value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PruneStatus {
+    /// The newest block.
+    pub head: Option<Height>,
+    /// The newest block that consumers may export.
+    pub export_head: Option<Height>,
+    /// The newest block that is final.
+    pub finalized: Option<Height>,
+    /// The boundary, inclusive: everything at or below it is gone.
+    pub pruned_before_block: Option<Height>,
+    /// The oldest block that is here.
+    pub oldest_kept_block: Option<Height>,
+    /// Its timestamp.
+    pub oldest_kept_timestamp: Option<u64>,
+    /// Bytes of all regions that are used or quarantined.
+    pub estimated_kept_bytes: u64,
+    /// The bytes that triggers and stops decide on: without the quarantined ones.
+    pub used_bytes: u64,
+    /// Bytes of quarantined regions.
+    pub quarantined_bytes: u64,
+    /// The arena's length.
+    pub arena_bytes: u64,
+    /// What the file system has given the arena.
+    pub disk_bytes: u64,
+    /// What the index takes.
+    pub index_bytes: u64,
+    /// The regions by class.
+    pub classes: Vec<ClassUse>,
+    /// The budget, 0 without one.
+    pub target_bytes: u64,
+    /// Over this, draining begins.
+    pub high_water_bytes: Option<u64>,
+    /// Draining ends here.
+    pub low_water_bytes: Option<u64>,
+    /// Over this, it is an emergency.
+    pub hard_water_bytes: Option<u64>,
+    /// Whether the budget is draining, and whether it is an emergency.
+    #[serde(flatten)]
+    pub pressure: Pressure,
+    /// The kill switch.
+    pub pruning_enabled: bool,
+    /// Whether a prune is running now.
+    pub prune_running: bool,
+    /// Whether a prune is due, and why.
+    #[serde(flatten)]
+    pub need: PruneNeed,
+    /// Every hold.
+    pub holds: Holds,
+    /// The hold that binds now.
+    pub binding_hold: Option<String>,
+    /// When the last prune ran, in seconds since 1970.
+    pub last_prune_at: Option<u64>,
+    /// What it did.
+    pub last_report: Option<Report>,
+    /// Mean bytes of a kept block.
+    pub bytes_per_block: u64,
+    /// Blocks that the budget holds at that rate.
+    pub budget_blocks: Option<u64>,
+    /// Days that the budget holds at the present rate, in hundredths.
+    pub budget_days_hundredths: Option<u64>,
+    /// Seconds until high water at the present rate.
+    pub seconds_to_high_water: Option<u64>,
+    /// Transactions that are queued.
+    pub queued_transactions: u64,
+    /// Journal entries that wait to be freed.
+    pub journal_entries: u64,
+    /// How many cuts ago the oldest reader began, 0 without one.
+    pub oldest_pin_age: u64,
+    /// Blocks whose timestamp was lower than their parent's.
+    pub decreasing_timestamps: u64,
+    /// Blocks whose timestamp was too far ahead to be believed.
+    pub implausible_timestamps: u64,
+    /// Ticks whose one block was larger than the tick's operations.
+    pub overruns: u64,
+    /// What an operator should look at, in plain words.
+    pub alarms: Vec<String>,
+}
+
+/// What a prune would do now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Why the first block is due.
+    pub cause: Option<Cause>,
+    /// What it would take.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// The bytes it would release, by class.
+    pub by_class: Vec<ClassBytes>,
+    /// Used bytes before.
+    pub used_before: u64,
+    /// Used bytes after.
+    pub used_after: u64,
+    /// Ticks that it would take.
+    pub ticks: u64,
+    /// Why it would stop.
+    pub stop: StopReason,
+    /// Every hold.
+    pub holds: Holds,
+    /// The hold that binds.
+    pub binding_hold: Option<String>,
+}
+
+/// The story of a block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ExplainBlock {
+    /// It is here.
+    Kept {
+        /// What names it.
+        #[serde(flatten)]
+        meta: BlockMeta,
+        /// Its transactions.
+        tx_count: u32,
+        /// The bytes of its payloads.
+        payload_bytes: u64,
+        /// The bytes of its regions.
+        region_bytes: u64,
+        /// The holds that cover it.
+        held_by: Vec<String>,
+        /// Why it is due, if it is.
+        due: Option<Cause>,
+    },
+    /// It was here and was cut.
+    Pruned {
+        /// The boundary.
+        pruned_before_block: Height,
+        /// The report of the prune that cut it, while the log still has it.
+        report: Option<Report>,
+    },
+    /// It has not arrived yet.
+    NotYet {
+        /// The newest block.
+        head: Option<Height>,
+    },
+    /// It is below the first block that this store ever held.
+    BeforeFirst {
+        /// That first block.
+        first: Height,
+    },
+}
+
+/// The story of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum ExplainTx {
+    /// It is in a block that is here.
+    Kept {
+        /// The transaction.
+        tx_id: TxId,
+        /// Its block.
+        height: Height,
+        /// Its place in the block.
+        index: u32,
+        /// The block's story.
+        block: Box<ExplainBlock>,
+    },
+    /// It is not.
+    Absent {
+        /// The transaction.
+        tx_id: TxId,
+        /// The honest answer.
+        #[serde(flatten)]
+        answer: LookupError,
+    },
+}
