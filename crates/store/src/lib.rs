@@ -1,1 +1,32 @@
-//! x
+//! The ground and the history on it.
+//!
+//! What lives here: the two seams ([`Arena`], [`Index`]) with their disk and memory grounds, and
+//! [`Store`]: append, read, cut, free, roll back, export, recover, verify. Everything is
+//! synchronous. What deliberately does not live here: async, network, and any opinion about what
+//! is inside a block.
+//!
+//! Without the feature `disk` the crate names no file system, no thread and no clock.
+
+mod class;
+mod clock;
+mod error;
+pub mod ground;
+mod history;
+mod rows;
+mod sabotage;
+
+pub use class::{ALIGNMENT, ClassTable, MAX_CLASSES};
+pub use clock::Clock;
+#[cfg(feature = "disk")]
+pub use clock::SystemClock;
+pub use error::StoreError;
+pub use ground::{Arena, Change, Ground, Index, Snapshot, Space, Table};
+#[cfg(feature = "disk")]
+pub use history::daemon::Daemon;
+pub use history::{
+    ARENA_HEADER_LEN, Appended, BlobPtr, BlockRecord, Consumer, FORMAT_VERSION, Finality, Finding,
+    FindingKind, Header, JournalEntry, Layout, MAX_QUEUED, MAX_REPORTS, PruneOutcome, Queued,
+    RegionState, Repair, Requester, Settings, Store, StoreConfig, TransactionView, TxLocation,
+    VerifyReport,
+};
+pub use sabotage::Sabotage;

@@ -1,0 +1,222 @@
+//! The check that a block's three payloads are what its header promises.
+//!
+//! Every byte is covered: the header by the block's hash, the body by the roots in the header, the
+//! receipts by the receipts root, the index by the transactions. What only execution could tell,
+//! such as the state root, balances, and whether a nonce was due, is not looked at; nor are rules
+//! that speak of two blocks, such as the base fee. The caller links blocks by their parent hashes.
+//!
+//! Signatures must have a low `s` (EIP-2, in force since 2016), and a block's gas must be the last
+//! cumulative gas of its receipts, which holds as long as a chain has not adopted EIP-7778.
+
+use std::fmt::Display;
+
+use alloy_consensus::proofs::{
+    calculate_ommers_root, calculate_transaction_root, ordered_trie_root_encoded,
+};
+use alloy_consensus::transaction::SignerRecoverable;
+use alloy_consensus::{Header, ReceiptEnvelope, Sealed, Transaction};
+use alloy_eips::eip2718::{Decodable2718, Encodable2718, Typed2718};
+use alloy_primitives::{B256, Bloom};
+use secateur_core::{Block, BlockHash, BlockMeta, TxId, receipts, tx_index};
+
+use crate::evm::{EvmBlock, EvmError, SignedTx};
+
+/// What a verified block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VerifiedCounts {
+    /// Its transactions, all with a valid signature.
+    pub transactions: u64,
+    /// How many of them failed.
+    pub failed: u64,
+    /// The logs of all of them.
+    pub logs: u64,
+    /// The gas they used.
+    pub gas_used: u64,
+}
+
+/// Takes a block apart and recomputes everything its header promises.
+///
+/// A legacy transaction that names no chain (from before EIP-155) is accepted on any; all others
+/// must be signed for `chain_id`.
+pub fn verify_block(block: &Block, chain_id: u64) -> Result<VerifiedCounts, EvmError> {
+    let evm = decode_block(&block.payloads.block)?;
+    check_header(&block.meta, &evm)?;
+    check_body(&evm)?;
+    let transactions = &evm.body.transactions;
+    check_tx_index(block, transactions)?;
+    let counts = check_receipts(block, &evm.header, transactions)?;
+    // Signatures cost the most by far, so they come last.
+    check_senders(transactions, chain_id)?;
+    Ok(counts)
+}
+
+fn decode_block(payload: &[u8]) -> Result<Sealed<EvmBlock>, EvmError> {
+    let mut rest = payload;
+    let block = EvmBlock::decode_sealed(&mut rest).map_err(EvmError::BlockRlp)?;
+    // This also refuses bytes after the block.
+    if alloy_rlp::encode(block.inner()) != payload {
+        let what = "the block payload".to_owned();
+        return Err(EvmError::NotCanonical { what });
+    }
+    Ok(block)
+}
+
+fn check_header(meta: &BlockMeta, block: &Sealed<EvmBlock>) -> Result<(), EvmError> {
+    let header = &block.header;
+    agree("block hash", &meta.hash, &BlockHash(block.hash().0))?;
+    let parent_hash = BlockHash(header.parent_hash.0);
+    agree("parent hash", &meta.parent_hash, &parent_hash)?;
+    agree("block number", &meta.height, &header.number)?;
+    agree("timestamp", &meta.timestamp, &header.timestamp)
+}
+
+fn check_body(block: &EvmBlock) -> Result<(), EvmError> {
+    let (header, body) = (&block.header, &block.body);
+    let root = calculate_transaction_root(&body.transactions);
+    agree("transactions root", &header.transactions_root, &root)?;
+    let hash = calculate_ommers_root(&body.ommers);
+    agree("ommers hash", &header.ommers_hash, &hash)?;
+    let root = body.calculate_withdrawals_root();
+    let shown = |root: Option<B256>| root.map_or("absent".to_owned(), |root| root.to_string());
+    let stated = shown(header.withdrawals_root);
+    agree("withdrawals root", &stated, &shown(root))
+}
+
+fn check_tx_index(block: &Block, transactions: &[SignedTx]) -> Result<(), EvmError> {
+    const WHAT: &str = "tx_index payload";
+    let entries: Vec<_> = tx_index(&block.payloads.tx_index).collect::<Result<_, _>>()?;
+    check_count(WHAT, entries.len(), transactions)?;
+    for (index, (entry, tx)) in entries.iter().zip(transactions).enumerate() {
+        check_id(WHAT, index, entry.tx_id, tx)?;
+        if entry.height != block.meta.height || entry.index as usize != index {
+            return Err(EvmError::Place {
+                index,
+                height: entry.height,
+                place: entry.index,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_receipts(
+    block: &Block,
+    header: &Header,
+    transactions: &[SignedTx],
+) -> Result<VerifiedCounts, EvmError> {
+    const WHAT: &str = "receipts payload";
+    let entries: Vec<_> = receipts(&block.payloads.receipts).collect::<Result<_, _>>()?;
+    check_count(WHAT, entries.len(), transactions)?;
+    let encoded: Vec<&[u8]> = entries.iter().map(|entry| entry.bytes).collect();
+    let receipts_root = ordered_trie_root_encoded(&encoded);
+    agree("receipts root", &header.receipts_root, &receipts_root)?;
+
+    let mut counts = VerifiedCounts::default();
+    let mut bloom = Bloom::ZERO;
+    for (index, (entry, tx)) in entries.iter().zip(transactions).enumerate() {
+        check_id(WHAT, index, entry.tx_id, tx)?;
+        let receipt = decode_receipt(index, entry.bytes, tx)?;
+        let before = counts.gas_used;
+        counts.gas_used = receipt.cumulative_gas_used();
+        let used = counts.gas_used.saturating_sub(before);
+        let limit = tx.gas_limit();
+        if used == 0 || used > limit {
+            return Err(EvmError::GasUsed { index, used, limit });
+        }
+        bloom.accrue_bloom(receipt.logs_bloom());
+        counts.transactions += 1;
+        counts.failed += u64::from(!receipt.status());
+        counts.logs += receipt.logs().len() as u64;
+    }
+    agree("gas used", &header.gas_used, &counts.gas_used)?;
+    if header.logs_bloom != bloom {
+        let of = "the header".to_owned();
+        return Err(EvmError::Bloom { of });
+    }
+    Ok(counts)
+}
+
+fn decode_receipt(index: usize, bytes: &[u8], tx: &SignedTx) -> Result<ReceiptEnvelope, EvmError> {
+    let receipt = ReceiptEnvelope::decode_2718_exact(bytes)
+        .map_err(|source| EvmError::Receipt { index, source })?;
+    if receipt.encoded_2718() != bytes {
+        let what = format!("receipt {index}");
+        return Err(EvmError::NotCanonical { what });
+    }
+    if receipt.ty() != tx.ty() {
+        return Err(EvmError::ReceiptType {
+            index,
+            found: receipt.ty(),
+            wanted: tx.ty(),
+        });
+    }
+    let bloom: Bloom = receipt.logs().iter().collect();
+    if *receipt.logs_bloom() != bloom {
+        let of = format!("receipt {index}");
+        return Err(EvmError::Bloom { of });
+    }
+    Ok(receipt)
+}
+
+fn check_senders(transactions: &[SignedTx], chain_id: u64) -> Result<(), EvmError> {
+    let wanted = chain_id;
+    for (index, tx) in transactions.iter().enumerate() {
+        match tx.chain_id() {
+            Some(found) if found != wanted => {
+                return Err(EvmError::ChainId {
+                    index,
+                    found,
+                    wanted,
+                });
+            }
+            _ => {}
+        }
+        tx.recover_signer()
+            .map_err(|source| EvmError::Signature { index, source })?;
+    }
+    Ok(())
+}
+
+fn check_count(
+    what: &'static str,
+    found: usize,
+    transactions: &[SignedTx],
+) -> Result<(), EvmError> {
+    let transactions = transactions.len();
+    if found == transactions {
+        return Ok(());
+    }
+    Err(EvmError::Count {
+        what,
+        found,
+        transactions,
+    })
+}
+
+fn check_id(what: &'static str, index: usize, found: TxId, tx: &SignedTx) -> Result<(), EvmError> {
+    let wanted = TxId(tx.tx_hash().0);
+    if found == wanted {
+        return Ok(());
+    }
+    Err(EvmError::TxId {
+        what,
+        index,
+        found,
+        wanted,
+    })
+}
+
+fn agree<T: PartialEq + Display>(
+    what: &'static str,
+    stated: &T,
+    computed: &T,
+) -> Result<(), EvmError> {
+    if stated == computed {
+        return Ok(());
+    }
+    Err(EvmError::Mismatch {
+        what,
+        stated: stated.to_string(),
+        computed: computed.to_string(),
+    })
+}

@@ -1,0 +1,3 @@
+//! The binary: command line, data directory, demo.
+mod evm;
+fn main() {}

@@ -1,0 +1,178 @@
+//! The file calls that the disk ground makes, as a seam: a directory, or a simulated volume.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::StoreError;
+
+/// One open file.
+pub trait VolumeFile: Send + Sync + std::fmt::Debug + 'static {
+    /// Its length.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills `out` from `offset`.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Changes the length; new bytes are zero.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes sure that the volume has given space for a range; it may lengthen the file.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Gives the space of a range back; it reads as zero then. Whether it could is the answer.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool>;
+    /// Makes data and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Bytes that the volume has given.
+    fn given(&self) -> io::Result<u64>;
+}
+
+/// A place that holds a ground's files.
+pub trait Volume: Clone + Send + Sync + 'static {
+    /// Its files.
+    type File: VolumeFile;
+    /// Whether a file is there.
+    fn exists(&self, name: &str) -> Result<bool, StoreError>;
+    /// Opens a file, making it (durably) if it is not there.
+    fn open(&self, name: &str) -> Result<Self::File, StoreError>;
+    /// Takes the ground for this process alone, until the file is closed.
+    fn lock(&self, file: &Self::File) -> Result<(), StoreError>;
+    /// Bytes that can still be given.
+    fn available(&self) -> Result<u64, StoreError>;
+}
+
+/// A directory of the file system.
+#[derive(Debug, Clone)]
+pub struct FsVolume {
+    directory: Arc<PathBuf>,
+}
+
+/// A file of the file system.
+#[derive(Debug)]
+pub struct FsFile {
+    file: File,
+}
+
+impl FsVolume {
+    /// The directory, made with mode 0700 if it is not there.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        use std::os::unix::fs::DirBuilderExt;
+        let made = std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        made.map_err(|source| StoreError::io("making the data directory", source))?;
+        Ok(Self {
+            directory: Arc::new(directory.to_path_buf()),
+        })
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        File::open(self.directory.as_path())?.sync_all()
+    }
+}
+
+impl Volume for FsVolume {
+    type File = FsFile;
+
+    fn exists(&self, name: &str) -> Result<bool, StoreError> {
+        self.directory
+            .join(name)
+            .try_exists()
+            .map_err(|source| StoreError::io("looking for a data file", source))
+    }
+
+    fn open(&self, name: &str) -> Result<FsFile, StoreError> {
+        let failed = |source| StoreError::io("opening a data file", source);
+        let fresh = !self.exists(name)?;
+        let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(no_follow)
+            .open(self.directory.join(name))
+            .map_err(failed)?;
+        if fresh {
+            self.sync_directory().map_err(failed)?;
+        }
+        Ok(FsFile { file })
+    }
+
+    fn lock(&self, file: &FsFile) -> Result<(), StoreError> {
+        match rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                Err(StoreError::Locked(self.directory.display().to_string()))
+            }
+            Err(error) => Err(StoreError::io("locking the data directory", error.into())),
+        }
+    }
+
+    fn available(&self) -> Result<u64, StoreError> {
+        let stat = rustix::fs::statvfs(self.directory.as_path())
+            .map_err(|error| StoreError::io("asking for free space", error.into()))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+impl VolumeFile for FsFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len) {
+            Ok(()) => Ok(()),
+            // A file system without fallocate gives space when it is written.
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                let end = offset.saturating_add(len);
+                if self.len()? < end {
+                    self.set_len(end)
+                } else {
+                    Ok(())
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn given(&self) -> io::Result<u64> {
+        // The file system counts in blocks of 512 bytes, whatever its own block size is.
+        Ok(self.file.metadata()?.blocks().saturating_mul(512))
+    }
+}

@@ -1,0 +1,145 @@
+//! The ground: where bytes live. An *arena* of regions and an ordered *index*, each a small
+//! fallible seam with a barrier.
+//!
+//! The history knows only these traits. `memory` keeps everything in memory (models, tests and
+//! the base of the canister's ground); `disk` is files and redb.
+
+mod memory;
+
+#[cfg(feature = "disk")]
+pub mod disk;
+
+pub use memory::{MemoryArena, MemoryIndex, MemorySnapshot};
+
+use std::ops::ControlFlow;
+
+use crate::StoreError;
+
+/// What the medium has given and can still give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that the medium has really given the arena.
+    pub given: u64,
+    /// Bytes that it can still give; none when there is no way to know.
+    pub available: Option<u64>,
+}
+
+/// Bytes at offsets. Nothing written is durable before [`Arena::sync`] returns.
+pub trait Arena: Send + Sync + 'static {
+    /// The arena's length.
+    fn len(&self) -> Result<u64, StoreError>;
+    /// Whether the arena has no bytes at all.
+    fn is_empty(&self) -> Result<bool, StoreError> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills `out` from `offset`; reading past the end is an error.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
+    /// Writes all of `bytes` at `offset`, inside the arena's length.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Makes the arena at least `len` bytes long.
+    fn grow(&self, len: u64) -> Result<(), StoreError>;
+    /// The barrier: everything written before is durable when this returns.
+    fn sync(&self) -> Result<(), StoreError>;
+    /// Says that a range's content is no longer needed; the medium may take its space back.
+    /// Returns whether it did.
+    fn release(&self, offset: u64, len: u64) -> Result<bool, StoreError>;
+    /// What the medium has given and can still give.
+    fn space(&self) -> Result<Space, StoreError>;
+}
+
+/// The index's tables. The numbers are on-disk format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Table {
+    /// Header, state, policy, settings: one row each.
+    Meta = 0,
+    /// Height → block record.
+    Blocks = 1,
+    /// (class, offset) → generation and state.
+    Alloc = 2,
+    /// (class, offset) of free regions.
+    Free = 3,
+    /// Sequence number → pointers of a cut that waits to be freed.
+    Journal = 4,
+    /// Name → export consumer.
+    Consumers = 5,
+    /// Transaction id → queued transaction.
+    Queue = 6,
+    /// Sequence number → report.
+    Reports = 7,
+}
+
+impl Table {
+    /// All tables.
+    pub const ALL: [Self; 8] = [
+        Self::Meta,
+        Self::Blocks,
+        Self::Alloc,
+        Self::Free,
+        Self::Journal,
+        Self::Consumers,
+        Self::Queue,
+        Self::Reports,
+    ];
+
+    /// The table's name in the index and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Blocks => "blocks",
+            Self::Alloc => "alloc",
+            Self::Free => "free",
+            Self::Journal => "journal",
+            Self::Consumers => "consumers",
+            Self::Queue => "queue",
+            Self::Reports => "reports",
+        }
+    }
+}
+
+/// One change: set a row, or (without a value) delete it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The table.
+    pub table: Table,
+    /// The row's key.
+    pub key: Vec<u8>,
+    /// Its new value; none deletes the row.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Called for each row of a scan in key order; `Break` ends it.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError> + 'a;
+
+/// An unchanging view of the index.
+pub trait Snapshot {
+    /// The value of one row.
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Visits the rows whose key is `from` or greater, in key order.
+    fn scan(&self, table: Table, from: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
+}
+
+/// Ordered tables of small rows with atomic batches.
+pub trait Index: Send + Sync + 'static {
+    /// What a reader sees.
+    type Snapshot: Snapshot;
+    /// The view after the last commit.
+    fn snapshot(&self) -> Result<Self::Snapshot, StoreError>;
+    /// Applies all changes or none, and is durable when it returns.
+    fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError>;
+    /// What the index takes on its medium.
+    fn bytes(&self) -> Result<u64, StoreError>;
+    /// Puts the space reserve back if it was used; returns whether it stands.
+    fn ensure_reserve(&self) -> Result<bool, StoreError>;
+    /// The medium's own check of the index's structure: what is wrong, in words.
+    fn check(&self) -> Result<Vec<String>, StoreError>;
+}
+
+/// One arena and one index: a family's place to live.
+#[derive(Debug)]
+pub struct Ground<A, I> {
+    /// Where payload bytes live.
+    pub arena: A,
+    /// Where small rows live.
+    pub index: I,
+}

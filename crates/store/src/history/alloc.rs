@@ -1,0 +1,255 @@
+//! The allocation table: regions go Used → Quarantine → Free and back to Used with a larger
+//! generation. Nothing here touches the arena's bytes.
+
+use std::ops::ControlFlow;
+
+use super::record::{AllocEntry, BlobPtr, RegionState, read_region_key, region_key};
+use super::state::ClassCount;
+use super::txn::Txn;
+use crate::ground::{Arena, Snapshot, Table};
+use crate::rows::unseal;
+use crate::{Sabotage, StoreError};
+
+/// What the free list says of a region's space.
+const RESIDENT: u8 = 0;
+const PUNCHED: u8 = 1;
+
+impl<S: Snapshot> Txn<'_, S> {
+    /// Regions for `len` bytes: the free one at the smallest offset, else a new one at the end.
+    pub(crate) fn allocate(&mut self, len: u64) -> Result<Vec<BlobPtr>, StoreError> {
+        let parts: Vec<(u32, u32)> = self.classes.split(len).collect();
+        parts
+            .into_iter()
+            .map(|(class, part)| self.allocate_region(class, part))
+            .collect()
+    }
+
+    fn allocate_region(&mut self, class: u32, len: u32) -> Result<BlobPtr, StoreError> {
+        let (offset, generation) = match self.take_free(class)? {
+            Some((offset, generation)) => (offset, generation),
+            None => (self.take_new(class)?, 1),
+        };
+        self.count(class)?.used += 1;
+        let entry = AllocEntry {
+            generation,
+            state: RegionState::Used,
+        };
+        self.put(Table::Alloc, &region_key(class, offset), entry.encode());
+        Ok(BlobPtr {
+            offset,
+            len,
+            class,
+            generation,
+        })
+    }
+
+    fn take_new(&mut self, class: u32) -> Result<u64, StoreError> {
+        let offset = self.state.arena_end;
+        self.state.arena_end = offset
+            .checked_add(u64::from(class))
+            .ok_or_else(|| StoreError::refused("block", "the arena's offsets are used up"))?;
+        self.fresh_bytes += u64::from(class);
+        Ok(offset)
+    }
+
+    /// Takes the first free region of a class and returns its offset and next generation. A
+    /// free-list row that the allocation table does not confirm is passed over: `verify` reports
+    /// it, and handing it out could overwrite a block.
+    fn take_free(&mut self, class: u32) -> Result<Option<(u64, u32)>, StoreError> {
+        if self.sabotage.is(Sabotage::ReuseQuarantined)
+            && let Some(found) = self.find_quarantined(class)?
+        {
+            self.count(class)?.quarantine -= 1;
+            return Ok(Some(found));
+        }
+        let mut found = None;
+        self.scan(Table::Free, &region_key(class, 0), &mut |key, value| {
+            let (at, offset) = read_region_key(Table::Free, key)?;
+            if at != class {
+                return Ok(ControlFlow::Break(()));
+            }
+            let mark = unseal(Table::Free, key, value).and_then(is_punched);
+            let entry = self.region(class, offset)?;
+            if let (
+                Ok(punched),
+                Some(AllocEntry {
+                    generation,
+                    state: RegionState::Free,
+                }),
+            ) = (mark, entry)
+            {
+                found = Some((offset, generation, punched));
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let Some((offset, generation, punched)) = found else {
+            return Ok(None);
+        };
+        self.delete(Table::Free, &region_key(class, offset));
+        let count = self.count(class)?;
+        count.free = count.free.saturating_sub(1);
+        if punched {
+            count.punched = count.punched.saturating_sub(1);
+            self.fresh_bytes += u64::from(class);
+        }
+        if self.sabotage.is(Sabotage::KeepGeneration) {
+            return Ok(Some((offset, generation)));
+        }
+        // I7: a reused region has a larger generation.
+        let generation = generation.checked_add(1).ok_or_else(|| {
+            StoreError::corrupt(
+                "alloc",
+                format!("region {offset} has used up its generations"),
+            )
+        })?;
+        Ok(Some((offset, generation)))
+    }
+
+    /// Only the saboteur looks here.
+    fn find_quarantined(&self, class: u32) -> Result<Option<(u64, u32)>, StoreError> {
+        let mut found = None;
+        self.scan(Table::Alloc, &region_key(class, 0), &mut |key, value| {
+            let (at, offset) = read_region_key(Table::Alloc, key)?;
+            let (entry, _) = AllocEntry::from_value(key, value);
+            if at == class && entry.state == RegionState::Quarantine {
+                found = Some((offset, entry.generation + 1));
+            }
+            let go_on = at == class && found.is_none();
+            Ok(if go_on {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        })?;
+        Ok(found)
+    }
+
+    /// The allocation entry of a region; an unreadable one is quarantined (I9).
+    pub(crate) fn region(&self, class: u32, offset: u64) -> Result<Option<AllocEntry>, StoreError> {
+        let key = region_key(class, offset);
+        Ok(self
+            .get(Table::Alloc, &key)?
+            .map(|value| AllocEntry::from_value(&key, &value).0))
+    }
+
+    /// Used → Quarantine. On a region that is already quarantined or free nothing happens and
+    /// the answer is false; a stale pointer is an error.
+    pub(crate) fn quarantine(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
+        let Some(entry) = self.region(ptr.class, ptr.offset)? else {
+            return Err(StoreError::corrupt(
+                "alloc",
+                format!("the region at {} is not in the table", ptr.offset),
+            ));
+        };
+        if entry.state != RegionState::Used {
+            return Ok(false);
+        }
+        if entry.generation != ptr.generation {
+            let (offset, found, wanted) = (ptr.offset, entry.generation, ptr.generation);
+            return Err(StoreError::StaleGeneration {
+                offset,
+                found,
+                wanted,
+            });
+        }
+        let count = self.count(ptr.class)?;
+        count.used = count.used.saturating_sub(1);
+        count.quarantine += 1;
+        let entry = AllocEntry {
+            state: RegionState::Quarantine,
+            ..entry
+        };
+        self.put(Table::Alloc, &ptr.key(), entry.encode());
+        Ok(true)
+    }
+
+    /// Quarantine → Free. Only the very region that the pointer means is freed: the answer is
+    /// false for any other, so running it twice equals running it once.
+    pub(crate) fn free(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
+        let wanted = AllocEntry {
+            generation: ptr.generation,
+            state: RegionState::Quarantine,
+        };
+        if self.region(ptr.class, ptr.offset)? != Some(wanted) {
+            return Ok(false);
+        }
+        let count = self.count(ptr.class)?;
+        count.quarantine = count.quarantine.saturating_sub(1);
+        count.free += 1;
+        let entry = AllocEntry {
+            state: RegionState::Free,
+            ..wanted
+        };
+        self.put(Table::Alloc, &ptr.key(), entry.encode());
+        self.put(Table::Free, &ptr.key(), vec![RESIDENT]);
+        Ok(true)
+    }
+
+    /// Gives the space of free regions back to the file system until at most `target` bytes are
+    /// resident. Their cuts are durable, so their content is needed by nobody; the mark is
+    /// committed after the fact, because a wrong mark may only ever cost a second look.
+    pub(crate) fn punch_free(&mut self, arena: &impl Arena, target: u64) -> Result<(), StoreError> {
+        let mut excess = self
+            .state
+            .resident_bytes(self.classes)
+            .saturating_sub(target);
+        let classes: Vec<u32> = self.classes.classes().to_vec();
+        for class in classes.into_iter().rev() {
+            let count = *self.count(class)?;
+            let resident = count.free.saturating_sub(count.punched);
+            if excess == 0 || resident == 0 {
+                continue;
+            }
+            let wanted = excess.div_ceil(u64::from(class)).min(resident);
+            for offset in self.resident_free(class, wanted)? {
+                if !arena.release(offset, u64::from(class))? {
+                    return Ok(());
+                }
+                self.put(Table::Free, &region_key(class, offset), vec![PUNCHED]);
+                self.count(class)?.punched += 1;
+                excess = excess.saturating_sub(u64::from(class));
+            }
+        }
+        Ok(())
+    }
+
+    fn resident_free(&self, class: u32, most: u64) -> Result<Vec<u64>, StoreError> {
+        let mut found = Vec::new();
+        self.scan(Table::Free, &region_key(class, 0), &mut |key, value| {
+            let (at, offset) = read_region_key(Table::Free, key)?;
+            if at != class || found.len() as u64 >= most {
+                return Ok(ControlFlow::Break(()));
+            }
+            if matches!(
+                unseal(Table::Free, key, value).and_then(is_punched),
+                Ok(false)
+            ) {
+                found.push(offset);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
+    }
+
+    fn count(&mut self, class: u32) -> Result<&mut ClassCount, StoreError> {
+        self.classes
+            .position(class)
+            .and_then(|at| self.state.classes.get_mut(at))
+            .ok_or_else(|| StoreError::corrupt("alloc", format!("{class} is not a size class")))
+    }
+}
+
+/// The mark of a free-list row whose region is resident; `verify` and `repair` speak it too.
+pub(crate) fn free_row(punched: bool) -> Vec<u8> {
+    vec![if punched { PUNCHED } else { RESIDENT }]
+}
+
+/// Whether a free-list row marks its region as given back; an unknown mark is an error.
+pub(crate) fn is_punched(body: &[u8]) -> Result<bool, StoreError> {
+    match body {
+        [RESIDENT] => Ok(false),
+        [PUNCHED] => Ok(true),
+        _ => Err(StoreError::corrupt("free", "a row has an unknown mark")),
+    }
+}

@@ -1,0 +1,199 @@
+//! What operators and consumers change: policy, settings, the kill switch, finality, consumers.
+
+use secateur_core::{Height, PrunePolicy, Strength, check_consumer_name};
+use serde::{Deserialize, Serialize};
+
+use super::state::{Finality, POLICY_KEY, SETTINGS_KEY, Settings, State, load_document};
+use super::store::Store;
+use crate::StoreError;
+use crate::ground::{Arena, Index, Table};
+
+/// Consumers that a store knows at most.
+const MAX_CONSUMERS: usize = 256;
+
+/// A named reader of the export whose progress can hold pruning back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Consumer {
+    /// Whether its hold can give way.
+    pub strength: Strength,
+    /// Everything up to here it has.
+    pub acked: Option<Height>,
+    /// The head when it last acknowledged something, or registered.
+    pub head_at_ack: Option<Height>,
+}
+
+/// The newest block that consumers may export: the newest final one.
+pub(crate) fn export_head(state: &State, settings: &Settings) -> Option<Height> {
+    match settings.finality {
+        Finality::Instant => state.head.map(|tip| tip.height),
+        Finality::Explicit => state.finalized,
+    }
+}
+
+impl<A: Arena, I: Index> Store<A, I> {
+    /// The policy in force.
+    pub fn policy(&self) -> PrunePolicy {
+        self.control.lock().policy.clone()
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Settings {
+        self.control.lock().settings.clone()
+    }
+
+    /// Changes the policy; an invalid one is refused with the reason and nothing changes.
+    pub fn set_prune_policy(&self, policy: PrunePolicy) -> Result<(), StoreError> {
+        policy.check()?;
+        let mut control = self.writer()?;
+        let mut txn = self.begin(&control)?;
+        txn.put_document(Table::Meta, POLICY_KEY, &policy)?;
+        let before = std::mem::replace(&mut control.policy, policy);
+        self.commit(&mut control, txn)
+            .inspect_err(|_| control.policy = before)?;
+        drop(control);
+        self.ring();
+        Ok(())
+    }
+
+    /// Changes the settings. Finality cannot become explicit again once blocks are final.
+    pub fn set_settings(&self, settings: Settings) -> Result<(), StoreError> {
+        let mut control = self.writer()?;
+        let mut txn = self.begin(&control)?;
+        if control.settings.finality == Finality::Instant && settings.finality == Finality::Explicit
+        {
+            // What was final stays final.
+            txn.state.finalized = txn.state.head.map(|tip| tip.height);
+        }
+        txn.put_document(Table::Meta, SETTINGS_KEY, &settings)?;
+        self.commit(&mut control, txn)?;
+        control.settings = settings;
+        Ok(())
+    }
+
+    /// The kill switch: whether the daemon prunes.
+    pub fn set_pruning_enabled(&self, enabled: bool) -> Result<(), StoreError> {
+        let mut control = self.writer()?;
+        let mut txn = self.begin(&control)?;
+        txn.state.pruning_enabled = enabled;
+        self.commit(&mut control, txn)?;
+        drop(control);
+        self.ring();
+        Ok(())
+    }
+
+    /// Moves finality up to `height`. A lower height than before changes nothing.
+    pub fn set_finalized(&self, height: Height) -> Result<(), StoreError> {
+        let mut control = self.writer()?;
+        let head = control.state.head.map(|tip| tip.height);
+        if head.is_none_or(|head| height > head) {
+            let reason = format!("block {height} is not here; the head is {}", show(head));
+            return Err(StoreError::refused("set_finalized", reason));
+        }
+        if control.settings.finality == Finality::Instant
+            || control
+                .state
+                .finalized
+                .is_some_and(|before| height <= before)
+        {
+            return Ok(());
+        }
+        let mut txn = self.begin(&control)?;
+        txn.state.finalized = Some(height);
+        let queue = control.queue_after_finality(&mut txn, height);
+        self.commit(&mut control, txn)?;
+        control.queue = queue;
+        Ok(())
+    }
+
+    /// Moves the archive hold up to `height`: every block up to it is in a verified part. Only
+    /// the archive calls this, after it has read the part back.
+    pub fn set_archived(&self, height: Height) -> Result<(), StoreError> {
+        let mut control = self.writer()?;
+        let head = export_head(&control.state, &control.settings);
+        if head.is_none_or(|head| height > head) {
+            let reason = format!(
+                "block {height} is not final here; the newest is {}",
+                show(head)
+            );
+            return Err(StoreError::refused("set_archived", reason));
+        }
+        if control
+            .state
+            .archived
+            .is_some_and(|before| height <= before)
+        {
+            return Ok(());
+        }
+        let mut txn = self.begin(&control)?;
+        txn.state.archived = Some(height);
+        self.commit(&mut control, txn)
+    }
+
+    /// Registers a consumer whose progress holds pruning back, or changes its strength. From now
+    /// on nothing that it has not acknowledged is cut; a soft one gives way while draining.
+    pub fn register_consumer(&self, name: &str, strength: Strength) -> Result<(), StoreError> {
+        check_consumer_name(name)?;
+        let mut control = self.writer()?;
+        let mut txn = self.begin(&control)?;
+        let head_at_ack = control.state.head.map(|tip| tip.height);
+        let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
+        if known.is_none() && self.consumers()?.len() >= MAX_CONSUMERS {
+            let reason = format!("{MAX_CONSUMERS} consumers are registered already");
+            return Err(StoreError::refused("register_consumer", reason));
+        }
+        let consumer = match known {
+            Some(known) => Consumer { strength, ..known },
+            None => Consumer {
+                strength,
+                acked: None,
+                head_at_ack,
+            },
+        };
+        txn.put_document(Table::Consumers, name.as_bytes(), &consumer)?;
+        self.commit(&mut control, txn)
+    }
+
+    /// Removes a consumer and its hold; whether it was there is the answer.
+    pub fn remove_consumer(&self, name: &str) -> Result<bool, StoreError> {
+        let mut control = self.writer()?;
+        let mut txn = self.begin(&control)?;
+        let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
+        if known.is_none() {
+            return Ok(false);
+        }
+        txn.delete(Table::Consumers, name.as_bytes());
+        self.commit(&mut control, txn)?;
+        Ok(true)
+    }
+
+    /// Notes that a consumer has everything up to `height`. It never moves back; the height
+    /// acknowledged now is the answer.
+    pub fn ack_exported(&self, name: &str, height: Height) -> Result<Height, StoreError> {
+        let mut control = self.writer()?;
+        let head = export_head(&control.state, &control.settings);
+        if head.is_none_or(|head| height > head) {
+            let reason = format!(
+                "block {height} was not exportable yet; the newest is {}",
+                show(head)
+            );
+            return Err(StoreError::refused("ack_exported", reason));
+        }
+        let mut txn = self.begin(&control)?;
+        let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
+        let Some(mut consumer) = known else {
+            let reason = format!("no consumer `{name}` is registered");
+            return Err(StoreError::refused("ack_exported", reason));
+        };
+        let acked = consumer.acked.map_or(height, |before| before.max(height));
+        consumer.acked = Some(acked);
+        consumer.head_at_ack = control.state.head.map(|tip| tip.height);
+        txn.put_document(Table::Consumers, name.as_bytes(), &consumer)?;
+        self.commit(&mut control, txn)?;
+        Ok(acked)
+    }
+}
+
+fn show(height: Option<Height>) -> String {
+    height.map_or_else(|| "none".into(), |height| format!("block {height}"))
+}

@@ -1,0 +1,138 @@
+//! Cut and free: the two steps by which a block's regions become reusable.
+//!
+//! *Cut* (step A): references removed, regions quarantined, a journal entry, one batch. *Free*
+//! (step B), in a later batch: quarantined regions go to the free list. Only A must be durable
+//! before a region is overwritten, so an append may free and reuse in one batch.
+
+use std::collections::BTreeMap;
+
+use super::record::{BlockRecord, JournalEntry};
+use super::store::{Control, Store};
+use super::txn::Txn;
+use crate::StoreError;
+use crate::error::row_error;
+use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::rows::unseal;
+use secateur_core::ClassBytes;
+
+/// Journal entries that one batch frees at most.
+const MAX_FREES: usize = 4096;
+
+/// Released regions by class.
+pub(crate) type Released = BTreeMap<u32, u64>;
+
+pub(crate) fn class_bytes(released: &Released) -> Vec<ClassBytes> {
+    released
+        .iter()
+        .map(|(class, regions)| ClassBytes {
+            class: *class,
+            regions: *regions,
+            bytes: u64::from(*class) * regions,
+        })
+        .collect()
+}
+
+impl<S: Snapshot> Txn<'_, S> {
+    /// Step A for one block: removes its record, quarantines its regions and journals them.
+    /// The caller moves the boundary or the head in the same batch.
+    pub(crate) fn cut(
+        &mut self,
+        record: &BlockRecord,
+        released: &mut Released,
+    ) -> Result<Option<u64>, StoreError> {
+        let height = record.meta.height;
+        self.delete(Table::Blocks, &height.to_be_bytes());
+        let mut regions = Vec::with_capacity(record.extents.len());
+        for ptr in &record.extents {
+            if self.quarantine(ptr)? {
+                *released.entry(ptr.class).or_insert(0) += 1;
+                regions.push(*ptr);
+            }
+        }
+        if regions.is_empty() {
+            return Ok(None);
+        }
+        let seq = self.state.journal_next;
+        self.state.journal_next += 1;
+        let entry = JournalEntry { height, regions };
+        self.put(Table::Journal, &seq.to_be_bytes(), entry.encode()?);
+        Ok(Some(seq))
+    }
+
+    /// Step B for one journal entry. An entry that cannot be read stays where it is with its
+    /// regions in quarantine: the store still opens, and `verify` reports it.
+    pub(crate) fn free_entry(&mut self, seq: u64) -> Result<(), StoreError> {
+        let key = seq.to_be_bytes();
+        let Some(value) = self.get(Table::Journal, &key)? else {
+            return Ok(());
+        };
+        let read = unseal(Table::Journal, &key, &value)
+            .and_then(|body| JournalEntry::decode(body).map_err(row_error("journal")));
+        let Ok(entry) = read else { return Ok(()) };
+        for ptr in &entry.regions {
+            self.free(ptr)?;
+        }
+        self.delete(Table::Journal, &key);
+        Ok(())
+    }
+}
+
+impl<A: Arena, I: Index> Store<A, I> {
+    /// Frees, in the given batch, what is durably cut and seen by no reader. Returns how many
+    /// entries to drop from the front of the writer's list once the batch is committed.
+    pub(crate) fn settle_into(
+        &self,
+        control: &Control,
+        txn: &mut Txn<'_, I::Snapshot>,
+    ) -> Result<usize, StoreError> {
+        if self.sabotage.is(crate::Sabotage::ReuseQuarantined) {
+            return Ok(0);
+        }
+        let mut freed = 0;
+        for (seq, epoch) in control.quarantined.iter().take(MAX_FREES) {
+            if !self.pins.clear_of(*epoch) {
+                break;
+            }
+            txn.free_entry(*seq)?;
+            freed += 1;
+        }
+        Ok(freed)
+    }
+
+    /// Frees everything that can be freed now. Pruning calls it when it rests, opening calls it
+    /// as its recovery. Returns whether nothing is left in quarantine.
+    pub fn settle(&self) -> Result<bool, StoreError> {
+        let mut control = self.writer()?;
+        loop {
+            let mut txn = self.begin(&control)?;
+            let freed = self.settle_into(&control, &mut txn)?;
+            let resident = txn.state.resident_bytes(&self.header.classes);
+            self.punch_over_target(&control, &mut txn)?;
+            let punched = txn.state.resident_bytes(&self.header.classes) < resident;
+            if freed == 0 && !punched {
+                return Ok(control.quarantined.is_empty());
+            }
+            self.commit(&mut control, txn)?;
+            control.quarantined.drain(..freed);
+        }
+    }
+
+    /// Free regions of classes that the chain no longer needs are stranded. Once the arena is
+    /// longer than the target, their space goes back to the file system.
+    pub(crate) fn punch_over_target(
+        &self,
+        control: &Control,
+        txn: &mut Txn<'_, I::Snapshot>,
+    ) -> Result<(), StoreError> {
+        let target = control.policy.target_bytes;
+        if !self.index.ensure_reserve()? {
+            // The disk is full: whatever is free gives its space back, so that the reserve can.
+            txn.punch_free(&self.arena, 0)?;
+            return self.index.ensure_reserve().map(drop);
+        }
+        if target > 0 && txn.state.arena_end > target {
+            txn.punch_free(&self.arena, target)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Creating and opening a store, and the recovery that opening is.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use secateur_core::PrunePolicy;
+
+use super::queue::load_queue;
+use super::situation::{policy_of, settings_of};
+use super::state::{
+    ARENA_HEADER_LEN, HEADER_KEY, Header, Layout, POLICY_KEY, SETTINGS_KEY, Settings, State,
+};
+use super::store::{Control, Store};
+use super::txn::Txn;
+use crate::class::ClassTable;
+use crate::ground::{Arena, Ground, Index, Snapshot, Table};
+use crate::rows::{Rows, u64_key};
+use crate::{Clock, Sabotage, StoreError};
+
+/// What a new store is made with.
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// The chain whose history this will be.
+    pub chain_id: u64,
+    /// Random bytes that tell this store from any other.
+    pub store_id: [u8; 16],
+    /// The size classes.
+    pub classes: ClassTable,
+    /// The policy to begin with.
+    pub policy: PrunePolicy,
+    /// The settings to begin with.
+    pub settings: Settings,
+}
+
+impl StoreConfig {
+    /// Defaults for a chain: standard classes, no budget, instant finality.
+    pub fn new(chain_id: u64, store_id: [u8; 16]) -> Self {
+        Self {
+            chain_id,
+            store_id,
+            classes: ClassTable::standard(),
+            policy: PrunePolicy::default(),
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl<A: Arena, I: Index> Store<A, I> {
+    /// Whether the ground holds a store already.
+    pub fn exists(ground: &Ground<A, I>) -> Result<bool, StoreError> {
+        Ok(ground
+            .index
+            .snapshot()?
+            .get(Table::Meta, HEADER_KEY)?
+            .is_some())
+    }
+
+    /// Makes a new store on an empty ground. A crash in the middle leaves a ground on which it
+    /// can be called again.
+    pub fn create(
+        ground: Ground<A, I>,
+        config: StoreConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StoreError> {
+        config.policy.check()?;
+        if Self::exists(&ground)? {
+            return Err(StoreError::refused("create", "there is a store already"));
+        }
+        if ground.arena.len()? > ARENA_HEADER_LEN {
+            return Err(StoreError::Foreign(
+                "there is an arena with data but no index for it; restore the index file".into(),
+            ));
+        }
+        let header = Header {
+            store_id: config.store_id,
+            chain_id: config.chain_id,
+            layout: Layout::PerBlock,
+            classes: config.classes,
+        };
+        ground.arena.grow(ARENA_HEADER_LEN)?;
+        ground.arena.write_at(0, &header.arena_header())?;
+        ground.arena.sync()?;
+        let state = State::empty(&header.classes);
+        let mut txn = Txn::new(
+            ground.index.snapshot()?,
+            state,
+            &header.classes,
+            Sabotage::None,
+        );
+        txn.put(Table::Meta, HEADER_KEY, header.encode());
+        txn.put_document(Table::Meta, POLICY_KEY, &config.policy)?;
+        txn.put_document(Table::Meta, SETTINGS_KEY, &config.settings)?;
+        ground.index.commit(txn.finish().0)?;
+        Self::open(ground, clock)
+    }
+
+    /// Opens a store and recovers it: every cut that was not freed is freed now, and that is all.
+    /// Recovering twice equals recovering once.
+    pub fn open(ground: Ground<A, I>, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::open_with(ground, clock, Sabotage::None)
+    }
+
+    /// Opens with a planted bug. Without the feature `sabotage` no bug is ever armed.
+    pub fn open_with(
+        ground: Ground<A, I>,
+        clock: Arc<dyn Clock>,
+        sabotage: Sabotage,
+    ) -> Result<Self, StoreError> {
+        let snapshot = ground.index.snapshot()?;
+        let header = snapshot
+            .row(Table::Meta, HEADER_KEY)?
+            .ok_or_else(|| StoreError::Foreign("the index has no header of a store".into()))?;
+        let header = Header::decode(&header)?;
+        check_arena_header(&ground.arena, &header)?;
+        let state = State::load(&snapshot)?;
+        if state.classes.len() != header.classes.classes().len() {
+            return Err(StoreError::corrupt(
+                "state",
+                "its classes are not the header's",
+            ));
+        }
+        let arena_len = ground.arena.len()?;
+        if arena_len < state.arena_end {
+            return Err(StoreError::corrupt(
+                "arena",
+                format!(
+                    "it is {arena_len} bytes long, but regions reach to {}: the file was truncated",
+                    state.arena_end
+                ),
+            ));
+        }
+        let (policy, settings) = (policy_of(&snapshot)?, settings_of(&snapshot)?);
+        let queue = load_queue(&snapshot)?;
+        let quarantined = journal_entries(&snapshot)?;
+        drop(snapshot);
+        let control = Control {
+            state,
+            policy,
+            settings,
+            queue,
+            quarantined,
+        };
+        let store = Self::assemble(ground, header, clock, control, sabotage);
+        if !sabotage.is(Sabotage::SkipRecoveryFree) {
+            store.settle()?;
+        }
+        Ok(store)
+    }
+}
+
+/// The journal as it was found; epoch 0 waits for no reader, because no reader survived.
+fn journal_entries(snapshot: &impl Rows) -> Result<VecDeque<(u64, u64)>, StoreError> {
+    let mut entries = VecDeque::new();
+    snapshot.scan(Table::Journal, &[], &mut |key, _| {
+        entries.push_back((u64_key(Table::Journal, key)?, 0));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(entries)
+}
+
+fn check_arena_header<A: Arena>(arena: &A, header: &Header) -> Result<(), StoreError> {
+    let wanted = header.arena_header();
+    if arena.len()? < ARENA_HEADER_LEN {
+        return Err(StoreError::corrupt(
+            "arena",
+            "it is shorter than its header",
+        ));
+    }
+    let mut found = vec![0u8; wanted.len()];
+    arena.read_at(0, &mut found)?;
+    if found != wanted {
+        return Err(StoreError::Foreign(
+            "the arena's header is damaged or belongs to another store".into(),
+        ));
+    }
+    Ok(())
+}

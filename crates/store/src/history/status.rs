@@ -1,0 +1,319 @@
+//! Status and plan: the numbers an operator looks at, and a prune that changes nothing.
+
+use secateur_core::{
+    ClassUse, Height, Plan, PruneNeed, PrunePolicy, PruneStatus, Selection, StopReason, Strength,
+    Verdict, ops_of_block,
+};
+
+use super::control::export_head;
+use super::cut::{Released, class_bytes};
+use super::prune::load_report;
+use super::record::BlockRecord;
+use super::situation::{Situation, settings_of};
+use super::state::State;
+use super::store::Store;
+use super::view::View;
+use crate::StoreError;
+use crate::ground::{Arena, Index, Snapshot, Table};
+
+/// Quarantine over this share of the target is an alarm.
+const QUARANTINE_ALARM_DIVISOR: u64 = 20;
+/// A reader that began this many cuts ago is an alarm.
+const OLD_PIN_CUTS: u64 = 64;
+
+/// Rates of the chain as it is kept now.
+struct Forecast {
+    bytes_per_block: u64,
+    budget_blocks: Option<u64>,
+    budget_days_hundredths: Option<u64>,
+    seconds_to_high_water: Option<u64>,
+}
+
+impl<A: Arena, I: Index> Store<A, I> {
+    /// The state of the family in one value.
+    pub fn get_prune_status(&self) -> Result<PruneStatus, StoreError> {
+        let queued = self
+            .control
+            .lock()
+            .queue
+            .values()
+            .filter(|i| i.is_none())
+            .count() as u64;
+        let view = self.view()?;
+        let (state, table) = (&view.state, &self.header.classes);
+        let situation = self.situation_of(&view.snapshot, state)?;
+        let settings = settings_of(&view.snapshot)?;
+        let need = self.need_of(&view, &situation)?;
+        let forecast = forecast(&view, self, &situation.policy)?;
+        let marks = situation.policy.water_marks();
+        let oldest = match state.oldest_kept() {
+            Some(height) => Some(view.record(height)?),
+            None => None,
+        };
+        let mut status = PruneStatus {
+            head: state.head.map(|tip| tip.height),
+            export_head: export_head(state, &settings),
+            finalized: export_head(state, &settings),
+            pruned_before_block: state.boundary,
+            oldest_kept_block: state.oldest_kept(),
+            oldest_kept_timestamp: oldest.map(|record| record.meta.timestamp),
+            estimated_kept_bytes: state.kept_bytes(table),
+            used_bytes: state.used_bytes(table),
+            quarantined_bytes: state.kept_bytes(table) - state.used_bytes(table),
+            arena_bytes: state.arena_end,
+            disk_bytes: self.arena.space()?.given,
+            index_bytes: self.index.bytes()?,
+            classes: self.class_use(state),
+            target_bytes: situation.policy.target_bytes,
+            high_water_bytes: marks.map(|marks| marks.high),
+            low_water_bytes: marks.map(|marks| marks.low),
+            hard_water_bytes: marks.map(|marks| marks.hard),
+            pressure: state.pressure,
+            pruning_enabled: state.pruning_enabled,
+            prune_running: self.is_pruning(),
+            need,
+            binding_hold: situation.binding(state.pressure.draining),
+            holds: situation.holds,
+            last_prune_at: state.last_prune_at,
+            last_report: match state.report_next.checked_sub(1) {
+                Some(seq) => load_report(&view.snapshot, seq)?,
+                None => None,
+            },
+            bytes_per_block: forecast.bytes_per_block,
+            budget_blocks: forecast.budget_blocks,
+            budget_days_hundredths: forecast.budget_days_hundredths,
+            seconds_to_high_water: forecast.seconds_to_high_water,
+            queued_transactions: queued,
+            journal_entries: journal_len(&view.snapshot)?,
+            oldest_pin_age: self.pins.oldest_age(),
+            decreasing_timestamps: state.counters.decreasing_timestamps,
+            implausible_timestamps: state.counters.implausible_timestamps,
+            overruns: state.counters.overruns,
+            alarms: Vec::new(),
+        };
+        status.alarms = self.alarms(&status);
+        Ok(status)
+    }
+
+    /// What a prune would do now, down to the last block, and what would stop it. It selects
+    /// with the same code as the real run.
+    pub fn prune_plan(&self) -> Result<Plan, StoreError> {
+        let view = self.view()?;
+        let (state, table) = (&view.state, &self.header.classes);
+        let situation = self.situation_of(&view.snapshot, state)?;
+        let tick_ops = state.pressure.tick_ops(situation.policy.max_ops_per_tick);
+        let mut selection = situation.select(state, table, u64::MAX);
+        let (mut released, mut cause, mut ticks) =
+            (Released::new(), None, TickCount::new(tick_ops));
+        let mut next = state.oldest_kept();
+        let stop = loop {
+            let Some(record) = record_at(&view, next)? else {
+                break StopReason::Empty;
+            };
+            let candidate = record.candidate();
+            match selection.consider(&candidate) {
+                Verdict::Cut(why) => cause.get_or_insert(why),
+                Verdict::Stop(stop) => break stop,
+            };
+            for ptr in &record.extents {
+                *released.entry(ptr.class).or_insert(0) += 1;
+            }
+            ticks.add(ops_of_block(candidate.tx_count));
+            selection.take(&candidate);
+            next = Some(candidate.height + 1);
+        };
+        Ok(Plan {
+            cause,
+            totals: *selection.totals(),
+            by_class: class_bytes(&released),
+            used_before: state.used_bytes(table),
+            used_after: selection.used_bytes(),
+            ticks: ticks.ticks,
+            stop,
+            binding_hold: situation.binding(selection.pressure().draining),
+            holds: situation.holds.clone(),
+        })
+    }
+
+    /// Whether a prune is due. It ignores the kill switch: it is for alarms.
+    pub fn need_prune(&self) -> Result<PruneNeed, StoreError> {
+        let view = self.view()?;
+        let situation = self.situation_of(&view.snapshot, &view.state)?;
+        self.need_of(&view, &situation)
+    }
+
+    fn need_of(
+        &self,
+        view: &View<'_, A, I::Snapshot>,
+        situation: &Situation,
+    ) -> Result<PruneNeed, StoreError> {
+        let selection: Selection<'_> =
+            situation.select(&view.state, &self.header.classes, u64::MAX);
+        let candidate = record_at(view, view.state.oldest_kept())?.map(|record| record.candidate());
+        let cause = candidate.and_then(|candidate| selection.due(candidate.height));
+        let blocked_by = match candidate.map(|candidate| selection.consider(&candidate)) {
+            Some(Verdict::Stop(stop)) if cause.is_some() => Some(stop),
+            _ => None,
+        };
+        Ok(PruneNeed {
+            need_prune: cause.is_some(),
+            cause,
+            blocked_by,
+        })
+    }
+
+    fn class_use(&self, state: &State) -> Vec<ClassUse> {
+        let classes = self.header.classes.classes().iter().zip(&state.classes);
+        classes
+            .map(|(class, count)| ClassUse {
+                class: *class,
+                used: count.used,
+                quarantine: count.quarantine,
+                free: count.free,
+                punched: count.punched,
+            })
+            .collect()
+    }
+
+    fn alarms(&self, status: &PruneStatus) -> Vec<String> {
+        let target = status.target_bytes;
+        let mut alarms = Vec::new();
+        let mut alarm = |raised: bool, text: String| {
+            if raised {
+                alarms.push(text);
+            }
+        };
+        if let Some(cause) = self.poisoned() {
+            alarm(
+                true,
+                format!("the store refuses writes until it is reopened: {cause}"),
+            );
+        }
+        if let Some(StopReason::Hold {
+            hold,
+            strength: Strength::Hard,
+            ..
+        }) = &status.need.blocked_by
+        {
+            let emergency = if status.pressure.emergency {
+                "emergency: "
+            } else {
+                ""
+            };
+            alarm(
+                true,
+                format!("{emergency}a prune is due, but the hard hold `{hold}` stops it"),
+            );
+        }
+        alarm(
+            status.need.need_prune && !status.pruning_enabled,
+            "a prune is due, but pruning is off".into(),
+        );
+        alarm(
+            target > 0 && status.quarantined_bytes > target / QUARANTINE_ALARM_DIVISOR,
+            format!(
+                "{} bytes are quarantined: a reader may be stuck",
+                status.quarantined_bytes
+            ),
+        );
+        alarm(
+            status.oldest_pin_age > OLD_PIN_CUTS,
+            format!(
+                "a reader began {} cuts ago and still holds regions",
+                status.oldest_pin_age
+            ),
+        );
+        let all = status.disk_bytes.saturating_add(status.index_bytes);
+        alarm(
+            target > 0 && all > target,
+            format!("arena and index together take {all} bytes, more than the target"),
+        );
+        alarm(
+            status.implausible_timestamps > 0,
+            format!(
+                "{} blocks have timestamps in the future",
+                status.implausible_timestamps
+            ),
+        );
+        alarms
+    }
+}
+
+/// The record of a height that may lie past the head.
+fn record_at<A: Arena, S: Snapshot>(
+    view: &View<'_, A, S>,
+    height: Option<Height>,
+) -> Result<Option<BlockRecord>, StoreError> {
+    let head = view.state.head.map(|tip| tip.height);
+    match height.filter(|height| head.is_some_and(|head| *height <= head)) {
+        Some(height) => view.record(height).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Counts the ticks that a run of blocks takes, as the real ticks would split it.
+struct TickCount {
+    tick_ops: u64,
+    spent: u64,
+    ticks: u64,
+}
+
+impl TickCount {
+    fn new(tick_ops: u64) -> Self {
+        Self {
+            tick_ops,
+            spent: 0,
+            ticks: 0,
+        }
+    }
+
+    fn add(&mut self, ops: u64) {
+        if self.ticks == 0 || self.spent.saturating_add(ops) > self.tick_ops {
+            self.ticks += 1;
+            self.spent = 0;
+        }
+        self.spent = self.spent.saturating_add(ops);
+    }
+}
+
+fn journal_len(rows: &impl Snapshot) -> Result<u64, StoreError> {
+    let mut count = 0;
+    rows.scan(Table::Journal, &[], &mut |_, _| {
+        count += 1;
+        Ok(std::ops::ControlFlow::Continue(()))
+    })?;
+    Ok(count)
+}
+
+fn forecast<A: Arena, I: Index>(
+    view: &View<'_, A, I::Snapshot>,
+    store: &Store<A, I>,
+    policy: &PrunePolicy,
+) -> Result<Forecast, StoreError> {
+    let state = &view.state;
+    let (blocks, used) = (state.kept_blocks(), state.used_bytes(&store.header.classes));
+    let bytes_per_block = used.checked_div(blocks).unwrap_or(0);
+    let marks = policy.water_marks();
+    let budget_blocks = marks.and_then(|marks| marks.high.checked_div(bytes_per_block));
+    // The pace of the chain: seconds that the kept blocks span.
+    let span = match (state.head, state.oldest_kept()) {
+        (Some(head), Some(oldest)) if blocks > 1 => head
+            .max_timestamp
+            .saturating_sub(view.record(oldest)?.max_timestamp),
+        _ => 0,
+    };
+    let seconds_for = |count: u64| {
+        let seconds = u128::from(count) * u128::from(span) / u128::from(blocks.max(2) - 1);
+        u64::try_from(seconds).ok().filter(|_| span > 0)
+    };
+    let to_high =
+        marks.and_then(|marks| marks.high.saturating_sub(used).checked_div(bytes_per_block));
+    Ok(Forecast {
+        bytes_per_block,
+        budget_blocks,
+        budget_days_hundredths: budget_blocks
+            .and_then(seconds_for)
+            .map(|seconds| seconds / (secateur_core::SECONDS_PER_DAY / 100)),
+        seconds_to_high_water: to_high.and_then(seconds_for),
+    })
+}

@@ -1,0 +1,174 @@
+//! The store itself: what it owns, how a batch is opened and committed, and how it is poisoned.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard};
+use secateur_core::{Height, PrunePolicy, TxId};
+
+use super::hashes::HashRoom;
+use super::pins::Pins;
+use super::state::{Header, Settings, State};
+use super::txn::Txn;
+use crate::ground::{Arena, Ground, Index};
+use crate::{Clock, Sabotage, StoreError};
+
+/// What the one writer at a time knows: a mirror of small rows, never ahead of the index.
+pub(crate) struct Control {
+    pub state: State,
+    pub policy: PrunePolicy,
+    pub settings: Settings,
+    /// Queued transactions and the height that includes them, if one does.
+    pub queue: BTreeMap<TxId, Option<Height>>,
+    /// Journal entries that are durable and not freed, with the epoch of their cut.
+    pub quarantined: VecDeque<(u64, u64)>,
+}
+
+type Bell = Box<dyn Fn() + Send + Sync>;
+
+/// A chain's history inside a byte budget. Share it by reference: appends and prunes take turns,
+/// reads run beside both.
+pub struct Store<A, I> {
+    pub(crate) arena: A,
+    pub(crate) index: I,
+    pub(crate) header: Header,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) control: Mutex<Control>,
+    pub(crate) pins: Pins,
+    pub(crate) hashes: HashRoom,
+    pub(crate) sabotage: Sabotage,
+    pub(crate) prune_running: AtomicBool,
+    pub(crate) blocks_since_tick: AtomicU64,
+    poison: OnceLock<String>,
+    bell: OnceLock<Bell>,
+}
+
+impl<A: Arena, I: Index> Store<A, I> {
+    pub(crate) fn assemble(
+        ground: Ground<A, I>,
+        header: Header,
+        clock: Arc<dyn Clock>,
+        control: Control,
+        sabotage: Sabotage,
+    ) -> Self {
+        Self {
+            arena: ground.arena,
+            index: ground.index,
+            header,
+            clock,
+            control: Mutex::new(control),
+            pins: Pins::default(),
+            hashes: HashRoom::default(),
+            sabotage,
+            prune_running: AtomicBool::new(false),
+            blocks_since_tick: AtomicU64::new(0),
+            poison: OnceLock::new(),
+            bell: OnceLock::new(),
+        }
+    }
+
+    /// What never changes after creation.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The ground's index, for checks from outside.
+    pub fn index(&self) -> &I {
+        &self.index
+    }
+
+    /// The ground's arena, for checks from outside.
+    pub fn arena(&self) -> &A {
+        &self.arena
+    }
+
+    /// Takes the store apart without writing anything.
+    pub fn into_ground(self) -> Ground<A, I> {
+        Ground {
+            arena: self.arena,
+            index: self.index,
+        }
+    }
+
+    /// Sets who is called when an append makes a prune worth looking at. Only once.
+    pub fn on_prune_due(&self, bell: impl Fn() + Send + Sync + 'static) -> bool {
+        self.bell.set(Box::new(bell)).is_ok()
+    }
+
+    pub(crate) fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell();
+        }
+    }
+
+    /// The writer's turn, refused once an earlier write failed.
+    pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Control>, StoreError> {
+        let control = self.control.lock();
+        match self.poison.get() {
+            Some(cause) => Err(StoreError::Poisoned(cause.clone())),
+            None => Ok(control),
+        }
+    }
+
+    /// Why the store refuses writes, if it does.
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poison.get().map(String::as_str)
+    }
+
+    /// Marks the store as unusable for writes: what is on the medium is unknown now, and only
+    /// reopening finds out. The first cause stays.
+    pub(crate) fn poison(&self, error: StoreError) -> StoreError {
+        self.poison.get_or_init(|| error.to_string());
+        error
+    }
+
+    pub(crate) fn begin(&self, control: &Control) -> Result<Txn<'_, I::Snapshot>, StoreError> {
+        let snapshot = self.index.snapshot()?;
+        Ok(Txn::new(
+            snapshot,
+            control.state.clone(),
+            &self.header.classes,
+            self.sabotage,
+        ))
+    }
+
+    /// Commits a batch and only then adopts its state.
+    pub(crate) fn commit(
+        &self,
+        control: &mut Control,
+        mut txn: Txn<'_, I::Snapshot>,
+    ) -> Result<(), StoreError> {
+        let used = txn.state.used_bytes(&self.header.classes);
+        txn.state.pressure = txn
+            .state
+            .pressure
+            .observe(used, control.policy.water_marks());
+        let (changes, state) = txn.finish();
+        self.index
+            .commit(changes)
+            .map_err(|error| self.poison(error))?;
+        control.state = state;
+        Ok(())
+    }
+
+    /// The barrier before a batch that refers to new bytes; it is never retried.
+    pub(crate) fn sync_arena(&self) -> Result<(), StoreError> {
+        if self.sabotage.is(Sabotage::SkipArenaSync) {
+            return Ok(());
+        }
+        self.arena.sync().map_err(|error| self.poison(error))
+    }
+
+    pub(crate) fn is_pruning(&self) -> bool {
+        self.prune_running.load(Ordering::Acquire)
+    }
+}
+
+impl<A, I> std::fmt::Debug for Store<A, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("header", &self.header)
+            .finish_non_exhaustive()
+    }
+}
