@@ -152,7 +152,7 @@ impl Index for MemoryIndex {
         Ok(true)
     }
 
-    fn check(&self) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
+    fn check(&self) -> Result<Option<Vec<String>>, StoreError> {
+        Ok(Some(Vec::new()))
     }
 }

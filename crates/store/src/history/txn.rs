@@ -157,11 +157,17 @@ mod tests {
                 Txn::new(index.snapshot().unwrap(), State::empty(&classes), &classes, Sabotage::None)
             };
             let mut first = begin(&index);
-            before.iter().for_each(|k| first.put(Table::Free, &[*k], vec![1]));
+            for k in &before {
+                first.put(Table::Free, &[*k], vec![1]);
+            }
             index.commit(first.finish().0).unwrap();
             let mut batch = begin(&index);
-            puts.iter().for_each(|k| batch.put(Table::Free, &[*k], vec![2]));
-            deletes.iter().for_each(|k| batch.delete(Table::Free, &[*k]));
+            for k in &puts {
+                batch.put(Table::Free, &[*k], vec![2]);
+            }
+            for k in &deletes {
+                batch.delete(Table::Free, &[*k]);
+            }
             let inside = keys(&batch, &[from], most);
             index.commit(batch.finish().0).unwrap();
             prop_assert_eq!(inside, keys(&index.snapshot().unwrap(), &[from], most));

@@ -8,12 +8,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, StorageBackend, TableDefinition,
     TableError,
 };
 
+use super::header_slots::{HEADER_LEN, HeaderSlots, SHIFT};
 use super::volume::{Volume, VolumeFile};
 use super::{INDEX_FILE, RESERVE_FILE};
 use crate::ground::{Change, Index, Snapshot, Table, Visit};
@@ -117,35 +118,64 @@ impl<F: VolumeFile> Reserve for Backing<F> {
 #[derive(Debug)]
 struct Backend<F> {
     backing: Arc<Backing<F>>,
+    slots: Mutex<HeaderSlots>,
     sabotage: Sabotage,
+}
+
+/// How many of `len` bytes at a logical offset lie in the header.
+fn in_header(offset: u64, len: usize) -> (usize, usize) {
+    let offset = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(HEADER_LEN);
+    (offset, len.min(HEADER_LEN - offset))
 }
 
 impl<F: VolumeFile> StorageBackend for Backend<F> {
     fn len(&self) -> io::Result<u64> {
-        self.backing.file.len()
+        Ok(self.backing.file.len()?.saturating_sub(SHIFT))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.backing.file.read_at(offset, out)
+        let (at, len) = in_header(offset, out.len());
+        let (head, tail) = out.split_at_mut(len);
+        self.slots.lock().read(at, head);
+        if tail.is_empty() {
+            return Ok(());
+        }
+        self.backing.file.read_at(SHIFT + offset + len as u64, tail)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.backing.file.set_len(len)?;
-        self.backing.allocated.fetch_min(len, Ordering::AcqRel);
+        self.backing.file.set_len(SHIFT + len)?;
+        self.backing
+            .allocated
+            .fetch_min(SHIFT + len, Ordering::AcqRel);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.sabotage.is(Sabotage::SkipIndexSync) {
-            return Ok(());
+        let mut slots = self.slots.lock();
+        if !self.sabotage.is(Sabotage::SkipIndexSync) {
+            self.backing.file.sync()?;
         }
-        self.backing.file.sync()
+        slots.synced();
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.backing
-            .allocate_to(offset.saturating_add(data.len() as u64))?;
-        self.backing.file.write_at(offset, data)
+            .allocate_to(SHIFT + offset.saturating_add(data.len() as u64))?;
+        let (at, len) = in_header(offset, data.len());
+        let (head, tail) = data.split_at(len);
+        if !head.is_empty() {
+            self.slots.lock().write(&self.backing.file, at, head)?;
+        }
+        if tail.is_empty() {
+            return Ok(());
+        }
+        self.backing
+            .file
+            .write_at(SHIFT + offset + len as u64, tail)
     }
 }
 
@@ -166,8 +196,10 @@ impl RedbIndex {
         backing
             .ensure()
             .map_err(|source| StoreError::io("reserving space", source))?;
+        let slots = Mutex::new(load_slots(&backing.file)?);
         let backend = Backend {
             backing: Arc::clone(&backing),
+            slots,
             sabotage,
         };
         let mut builder = redb::Builder::new();
@@ -198,6 +230,22 @@ impl RedbIndex {
             }
             write.commit().map_err(index_error)
         })
+    }
+}
+
+/// The header slots of a file; a file whose making was interrupted starts anew.
+fn load_slots(file: &impl VolumeFile) -> Result<HeaderSlots, StoreError> {
+    match HeaderSlots::load(file) {
+        Ok(Some(slots)) => Ok(slots),
+        Ok(None) => {
+            file.set_len(0)
+                .map_err(|source| StoreError::io("making the index", source))?;
+            Ok(HeaderSlots::blank())
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(StoreError::corrupt("index", error.to_string()))
+        }
+        Err(source) => Err(StoreError::io("reading the index", source)),
     }
 }
 
@@ -325,12 +373,19 @@ impl Index for RedbIndex {
             .map_err(|source| StoreError::io("reserving space", source))
     }
 
-    fn check(&self) -> Result<Vec<String>, StoreError> {
+    fn check(&self) -> Result<Option<Vec<String>>, StoreError> {
         let mut database = self.database.write();
-        match guard(|| database.check_integrity().map_err(index_error)) {
-            Ok(true) => Ok(Vec::new()),
-            Ok(false) => Ok(vec!["the index was damaged and repaired itself".into()]),
-            Err(StoreError::Corrupt { detail, .. }) => Ok(vec![detail]),
+        let checked = guard(|| match database.check_integrity() {
+            Err(redb::DatabaseError::TransactionInProgress) => Ok(None),
+            other => other.map(Some).map_err(index_error),
+        });
+        match checked {
+            Ok(None) => Ok(None),
+            Ok(Some(true)) => Ok(Some(Vec::new())),
+            Ok(Some(false)) => Ok(Some(vec![
+                "the index was damaged and repaired itself".into(),
+            ])),
+            Err(StoreError::Corrupt { detail, .. }) => Ok(Some(vec![detail])),
             Err(error) => Err(error),
         }
     }

@@ -2,6 +2,7 @@
 //! whole of it can be run on a simulated volume.
 
 mod arena;
+mod header_slots;
 mod index;
 mod volume;
 

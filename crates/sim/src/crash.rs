@@ -1,0 +1,127 @@
+//! What a crash can leave of a point: subsets of the pending writes, whole and torn.
+
+use crate::image::{FileOp, SectorFate};
+use crate::rng::Rng;
+use crate::world::{Image, Point};
+
+/// Up to this many pending changes, every subset is tried.
+const ALL_SUBSETS_UP_TO: usize = 8;
+/// Beyond, so many seeded subsets besides prefixes, single drops and single keeps.
+const SEEDED_SUBSETS: usize = 16;
+/// Writes that are torn, at the most, for each point.
+const TORN_WRITES: usize = 8;
+
+/// Which pending changes landed, and how one of them was torn.
+#[derive(Debug, Clone)]
+struct Landing {
+    kept: Vec<bool>,
+    torn: Option<usize>,
+}
+
+/// Calls `visit` with every image of the point that the plan asks for.
+pub fn images_of(point: &Point, rng: &mut Rng, mut visit: impl FnMut(Image)) {
+    let writes: Vec<usize> = pending(point)
+        .enumerate()
+        .filter(|(_, op)| matches!(op, FileOp::Write(..)))
+        .map(|(at, _)| at)
+        .collect();
+    let count = pending(point).count();
+    for kept in subsets(count, rng) {
+        visit(build(point, &Landing { kept, torn: None }, rng));
+    }
+    let stride = writes.len().div_ceil(TORN_WRITES).max(1);
+    for torn in writes.into_iter().step_by(stride) {
+        for kept in [vec![true; count], (0..count).map(|at| at < torn).collect()] {
+            visit(build(
+                point,
+                &Landing {
+                    kept,
+                    torn: Some(torn),
+                },
+                rng,
+            ));
+        }
+    }
+}
+
+fn pending(point: &Point) -> impl Iterator<Item = &FileOp> {
+    point.files.iter().flat_map(|file| &file.pending)
+}
+
+fn subsets(count: usize, rng: &mut Rng) -> Vec<Vec<bool>> {
+    if count <= ALL_SUBSETS_UP_TO {
+        let of = |mask: usize| (0..count).map(|at| mask >> at & 1 == 1).collect();
+        return (0..1 << count).map(of).collect();
+    }
+    let prefixes = (0..=count).map(|end| (0..count).map(|at| at < end).collect());
+    let drops = (0..count).map(|out| (0..count).map(|at| at != out).collect());
+    let keeps = (0..count).map(|only| (0..count).map(|at| at == only).collect());
+    let mut all: Vec<Vec<bool>> = prefixes.chain(drops).chain(keeps).collect();
+    all.extend((0..SEEDED_SUBSETS).map(|_| (0..count).map(|_| rng.flip()).collect()));
+    all
+}
+
+fn build(point: &Point, landing: &Landing, rng: &mut Rng) -> Image {
+    let mut image = Image {
+        index: point.index.clone(),
+        ..Image::default()
+    };
+    let mut fates = landing.kept.iter().enumerate();
+    for file in &point.files {
+        let mut content = file.durable.clone();
+        for (op, (at, kept)) in file.pending.iter().zip(&mut fates) {
+            if landing.torn == Some(at) {
+                content.apply_torn(op, || match rng.below(4) {
+                    0 => SectorFate::Old,
+                    1 => SectorFate::Garbage(rng.u64() | 1),
+                    _ => SectorFate::New,
+                });
+            } else if *kept {
+                content.apply(op);
+            }
+        }
+        image.files.insert(file.name.clone(), content);
+    }
+    image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::FileImage;
+    use crate::world::PointFile;
+    use std::collections::HashSet;
+
+    fn point(writes: usize) -> Point {
+        let pending = (0..writes).map(|at| FileOp::Write(at as u64 * 512, [1u8; 512].into()));
+        let file = PointFile {
+            name: "f".into(),
+            durable: FileImage::default(),
+            pending: pending.collect(),
+        };
+        Point {
+            step: 0,
+            files: vec![file],
+            index: None,
+        }
+    }
+
+    #[test]
+    fn every_subset_of_a_few_writes_is_tried() {
+        let mut seen = HashSet::new();
+        images_of(&point(5), &mut Rng::new(1, 1), |image| {
+            seen.insert(image.digest());
+        });
+        assert!(seen.len() >= 32, "{}", seen.len());
+    }
+
+    #[test]
+    fn many_writes_are_tried_by_prefix_drop_keep_and_chance() {
+        let mut count = 0;
+        images_of(&point(20), &mut Rng::new(1, 1), |_| count += 1);
+        assert!(
+            (21 + 20 + 20 + 16..=21 + 20 + 20 + 16 + 20).contains(&count),
+            "{count}"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! What a store must hold: the plainest thing that can say it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use secateur_core::{Block, BlockHash, Height, LookupError, Segment, receipts, tx_index};
+use secateur_store::{Arena, Index, Store, StoreError};
+
+/// The blocks that are there, and the boundary.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    /// The kept blocks.
+    pub blocks: BTreeMap<Height, Arc<Block>>,
+    /// Everything at or below is gone.
+    pub boundary: Option<Height>,
+}
+
+/// A promise that was broken, and which kind of promise it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// Acknowledged data is gone or cannot be read.
+    Loss(String),
+    /// Space is neither used nor free.
+    Leak(String),
+    /// Something false was returned.
+    Wrong(String),
+}
+
+impl Model {
+    /// The newest block.
+    pub fn head(&self) -> Option<&Arc<Block>> {
+        self.blocks.values().next_back()
+    }
+
+    /// The newest height.
+    pub fn head_height(&self) -> Option<Height> {
+        self.head().map(|block| block.meta.height)
+    }
+
+    /// The newest hash.
+    pub fn head_hash(&self) -> BlockHash {
+        self.head()
+            .map_or(BlockHash::default(), |block| block.meta.hash)
+    }
+
+    /// Adds blocks.
+    pub fn append(&mut self, blocks: &[Block]) {
+        for block in blocks {
+            self.blocks
+                .insert(block.meta.height, Arc::new(block.clone()));
+        }
+    }
+
+    /// Removes everything at or below `boundary`.
+    pub fn cut(&mut self, boundary: Height) {
+        self.blocks.retain(|height, _| *height > boundary);
+        self.boundary = Some(boundary);
+    }
+
+    /// Removes everything above `to`.
+    pub fn roll_back(&mut self, to: Height) {
+        self.blocks.retain(|height, _| *height <= to);
+    }
+
+    /// Whether the store's ends are this model's.
+    fn fits<A: Arena, I: Index>(&self, store: &Store<A, I>) -> bool {
+        let boundary = store
+            .get_prune_status()
+            .map(|status| status.pruned_before_block);
+        store.head() == self.head_height()
+            && store.head_hash().unwrap_or_default() == self.head_hash()
+            && boundary.is_ok_and(|boundary| boundary == self.boundary)
+    }
+}
+
+/// Checks that a store is exactly one of the allowed models, and whole.
+pub fn check<A: Arena, I: Index>(store: &Store<A, I>, allowed: &[Model]) -> Result<(), Violation> {
+    let Some(model) = allowed.iter().find(|model| model.fits(store)) else {
+        return Err(Violation::Loss(format!(
+            "head {:?} and boundary {:?} are none of {:?}",
+            store.head(),
+            store
+                .get_prune_status()
+                .map(|status| status.pruned_before_block),
+            allowed
+                .iter()
+                .map(|m| (m.head_height(), m.boundary))
+                .collect::<Vec<_>>()
+        )));
+    };
+    check_blocks(store, model)?;
+    check_hashes(store, model)?;
+    check_whole(store)
+}
+
+/// I1, I2: every kept block bit-exact, every other height with its honest answer.
+fn check_blocks<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Result<(), Violation> {
+    for (height, block) in &model.blocks {
+        match store.get_block(*height) {
+            Ok(read) if read == **block => {}
+            Ok(_) => return Err(Violation::Wrong(format!("block {height} has other bytes"))),
+            Err(error) => return Err(Violation::Loss(format!("block {height}: {error}"))),
+        }
+    }
+    let beyond = model.head_height().map_or(0, |head| head + 1);
+    expect(store, beyond, |answer| {
+        matches!(answer, LookupError::NotFound { .. })
+    })?;
+    if let Some(pruned_before_block) = model.boundary {
+        let pruned = LookupError::Pruned {
+            pruned_before_block,
+        };
+        expect(store, pruned_before_block, |answer| *answer == pruned)?;
+        expect(store, 0, |answer| *answer == pruned)?;
+    }
+    Ok(())
+}
+
+fn expect<A: Arena, I: Index>(
+    store: &Store<A, I>,
+    height: Height,
+    right: impl Fn(&LookupError) -> bool,
+) -> Result<(), Violation> {
+    match store.get_block(height) {
+        Err(StoreError::Lookup(answer)) if right(&answer) => Ok(()),
+        other => {
+            let got = other.map(|block| block.meta);
+            Err(Violation::Wrong(format!("height {height} answers {got:?}")))
+        }
+    }
+}
+
+/// I3: the newest block's transactions are found with their receipts, and its hash too.
+fn check_hashes<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Result<(), Violation> {
+    let Some(head) = model.head() else {
+        return Ok(());
+    };
+    let lost = |what: &str, error: StoreError| Violation::Loss(format!("{what}: {error}"));
+    let by_hash = store
+        .get_block_by_hash(&head.meta.hash)
+        .map_err(|e| lost("by hash", e))?;
+    if by_hash != **head {
+        return Err(Violation::Wrong("the block by hash is another".into()));
+    }
+    let all: BTreeMap<_, _> = receipts(head.payloads.segment(Segment::Receipts))
+        .filter_map(|receipt| receipt.ok().map(|r| (r.tx_id, r.bytes)))
+        .collect();
+    for entry in tx_index(head.payloads.segment(Segment::TxIndex)).flatten() {
+        let receipt = store
+            .get_receipt(&entry.tx_id)
+            .map_err(|e| lost("a receipt", e))?;
+        if all.get(&entry.tx_id) != Some(&receipt.as_slice()) {
+            return Err(Violation::Wrong("a receipt has other bytes".into()));
+        }
+    }
+    Ok(())
+}
+
+/// I4, I5, I10: `verify` finds nothing, and nothing is left in quarantine.
+fn check_whole<A: Arena, I: Index>(store: &Store<A, I>) -> Result<(), Violation> {
+    let failed = |error: StoreError| Violation::Loss(format!("verify: {error}"));
+    let report = store.verify(|_, _| {}).map_err(failed)?;
+    if let Some(finding) = report.findings.first() {
+        return Err(Violation::Leak(format!("{finding:?}")));
+    }
+    let status = store.get_prune_status().map_err(failed)?;
+    if status.quarantined_bytes != 0 || status.journal_entries != 0 {
+        return Err(Violation::Leak(format!(
+            "{} bytes and {} journal entries were not freed",
+            status.quarantined_bytes, status.journal_entries
+        )));
+    }
+    Ok(())
+}
