@@ -43,10 +43,7 @@ impl Payloads {
 
     /// All bytes of the three payloads.
     pub fn total_len(&self) -> u64 {
-        Segment::ALL
-            .iter()
-            .map(|s| self.segment(*s).len() as u64)
-            .sum()
+        Segment::ALL.iter().map(|s| self.segment(*s).len() as u64).sum()
     }
 }
 
@@ -67,11 +64,7 @@ impl Block {
             let len = self.payloads.segment(segment).len() as u64;
             if len > u64::from(max_segment_len) {
                 let what = segment.name();
-                return Err(CoreError::TooLong {
-                    what,
-                    len,
-                    max: u64::from(max_segment_len),
-                });
+                return Err(CoreError::TooLong { what, len, max: u64::from(max_segment_len) });
             }
         }
         for receipt in receipts(&self.payloads.receipts) {
@@ -83,10 +76,7 @@ impl Block {
             if entry.height != self.meta.height {
                 return Err(CoreError::decode(
                     "tx_index payload",
-                    format!(
-                        "an entry names height {}, not {}",
-                        entry.height, self.meta.height
-                    ),
+                    format!("an entry names height {}, not {}", entry.height, self.meta.height),
                 ));
             }
             tx_count += 1;

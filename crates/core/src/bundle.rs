@@ -27,11 +27,7 @@ pub fn decode_bundle(bytes: &[u8], max_segment_len: u32) -> Result<Payloads, Cor
         let len = reader.u32()?;
         if len > max_segment_len {
             let (len, max) = (u64::from(len), u64::from(max_segment_len));
-            return Err(CoreError::TooLong {
-                what: segment.name(),
-                len,
-                max,
-            });
+            return Err(CoreError::TooLong { what: segment.name(), len, max });
         }
         Ok(reader.take(len as usize)?.to_vec())
     };
@@ -74,18 +70,11 @@ mod tests {
 
     #[test]
     fn a_segment_over_the_limit_is_refused_before_it_is_copied() {
-        let payloads = Payloads {
-            block: vec![0; 10],
-            ..Payloads::default()
-        };
+        let payloads = Payloads { block: vec![0; 10], ..Payloads::default() };
         let bytes = encode_bundle(&payloads).unwrap();
         assert!(matches!(
             decode_bundle(&bytes, 9),
-            Err(CoreError::TooLong {
-                len: 10,
-                max: 9,
-                ..
-            })
+            Err(CoreError::TooLong { len: 10, max: 9, .. })
         ));
     }
 }

@@ -25,24 +25,16 @@ pub fn parse_bytes(text: &str) -> Result<u64, CoreError> {
         .iter()
         .find_map(|(unit, factor)| lower.strip_suffix(unit).map(|digits| (digits, *factor)))
         .unwrap_or((lower.as_str(), 1));
-    let number: u64 = digits
-        .trim()
-        .replace('_', "")
-        .parse()
-        .map_err(|_| refuse("is not a whole number"))?;
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| refuse("is too large"))
+    let number: u64 =
+        digits.trim().replace('_', "").parse().map_err(|_| refuse("is not a whole number"))?;
+    number.checked_mul(factor).ok_or_else(|| refuse("is too large"))
 }
 
 /// Writes a byte count with one decimal in the largest binary unit that fits.
 pub fn format_bytes(bytes: u64) -> String {
-    for (unit, factor) in [
-        ("TiB", 1u64 << 40),
-        ("GiB", 1 << 30),
-        ("MiB", 1 << 20),
-        ("KiB", 1 << 10),
-    ] {
+    for (unit, factor) in
+        [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+    {
         if bytes >= factor {
             let tenths = u128::from(bytes) * 10 / u128::from(factor);
             return format!("{}.{} {unit}", tenths / 10, tenths % 10);
@@ -66,15 +58,7 @@ mod tests {
 
     #[test]
     fn nonsense_and_overflow_are_refused() {
-        for text in [
-            "",
-            "MiB",
-            "-1",
-            "1.5GiB",
-            "99999999999999999999",
-            "20000000TiB",
-            "5 apples",
-        ] {
+        for text in ["", "MiB", "-1", "1.5GiB", "99999999999999999999", "20000000TiB", "5 apples"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

@@ -96,10 +96,7 @@ impl<'a> Reader<'a> {
 
     /// An error about the format being read.
     pub fn error(&self, reason: String) -> CoreError {
-        CoreError::Decode {
-            what: self.what,
-            reason,
-        }
+        CoreError::Decode { what: self.what, reason }
     }
 }
 

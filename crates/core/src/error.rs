@@ -38,10 +38,7 @@ pub enum CoreError {
 impl CoreError {
     /// Shorthand for a [`CoreError::Decode`].
     pub fn decode(what: &'static str, reason: impl Into<String>) -> Self {
-        Self::Decode {
-            what,
-            reason: reason.into(),
-        }
+        Self::Decode { what, reason: reason.into() }
     }
 
     /// Whether the same call may succeed later without a change of its input: never here.

@@ -60,10 +60,7 @@ impl TryFrom<u8> for Segment {
             0 => Ok(Self::Block),
             1 => Ok(Self::Receipts),
             2 => Ok(Self::TxIndex),
-            _ => Err(CoreError::decode(
-                "segment tag",
-                format!("{tag} is not 0, 1 or 2"),
-            )),
+            _ => Err(CoreError::decode("segment tag", format!("{tag} is not 0, 1 or 2"))),
         }
     }
 }
@@ -83,11 +80,7 @@ pub struct Cursor {
 impl Cursor {
     /// The first byte of a block.
     pub const fn at_block(block_number: Height) -> Self {
-        Self {
-            block_number,
-            segment: 0,
-            byte_offset: 0,
-        }
+        Self { block_number, segment: 0, byte_offset: 0 }
     }
 }
 
@@ -163,10 +156,7 @@ pub fn read_chunks<S: PayloadSource>(
     max_bytes: u32,
 ) -> Result<ExportReply, S::Error> {
     if max_bytes == 0 {
-        return Err(ExportError::Limit {
-            reason: "max_bytes is 0".into(),
-        }
-        .into());
+        return Err(ExportError::Limit { reason: "max_bytes is 0".into() }.into());
     }
     let Some(cursor) = cursor.or_else(|| start_of(source)) else {
         return Ok(ExportReply::default());
@@ -174,27 +164,15 @@ pub fn read_chunks<S: PayloadSource>(
     let segment = Segment::try_from(cursor.segment)
         .map_err(|_| invalid(format!("segment {} is not 0, 1 or 2", cursor.segment)))?;
     if !is_exportable(source, cursor)? {
-        return Ok(ExportReply {
-            chunks: Vec::new(),
-            next_cursor: Some(cursor),
-        });
+        return Ok(ExportReply { chunks: Vec::new(), next_cursor: Some(cursor) });
     }
     let lens = source.payload_lens(cursor.block_number)?;
     let payload_len = len_of(lens, segment);
     if cursor.byte_offset > payload_len {
         let offset = cursor.byte_offset;
-        return Err(invalid(format!(
-            "offset {offset} is past the payload's {payload_len}"
-        ))
-        .into());
+        return Err(invalid(format!("offset {offset} is past the payload's {payload_len}")).into());
     }
-    fill(
-        source,
-        cursor,
-        segment,
-        lens,
-        max_bytes.min(MAX_EXPORT_BYTES),
-    )
+    fill(source, cursor, segment, lens, max_bytes.min(MAX_EXPORT_BYTES))
 }
 
 fn start_of<S: PayloadSource>(source: &S) -> Option<Cursor> {
@@ -213,10 +191,7 @@ fn is_exportable<S: PayloadSource>(source: &S, cursor: Cursor) -> Result<bool, S
     if let Some(pruned_before_block) = source.pruned_before()
         && height <= pruned_before_block
     {
-        return Err(ExportError::Pruned {
-            pruned_before_block,
-        }
-        .into());
+        return Err(ExportError::Pruned { pruned_before_block }.into());
     }
     Ok(source.export_head().is_some_and(|head| height <= head))
 }
@@ -239,42 +214,20 @@ fn fill<S: PayloadSource>(
         } else {
             slice_of(source.payload(height, segment)?, start, take)
         };
-        chunks.push(Chunk {
-            segment,
-            start,
-            bytes,
-            payload_len,
-        });
+        chunks.push(Chunk { segment, start, bytes, payload_len });
         left -= take;
         start += take;
         if start < payload_len {
-            let next = Cursor {
-                block_number: height,
-                segment: segment.tag(),
-                byte_offset: start,
-            };
-            return Ok(ExportReply {
-                chunks,
-                next_cursor: Some(next),
-            });
+            let next = Cursor { block_number: height, segment: segment.tag(), byte_offset: start };
+            return Ok(ExportReply { chunks, next_cursor: Some(next) });
         }
         let Some(next) = segment.next() else {
             let next_cursor = Some(Cursor::at_block(height + 1));
-            return Ok(ExportReply {
-                chunks,
-                next_cursor,
-            });
+            return Ok(ExportReply { chunks, next_cursor });
         };
         if left == 0 {
-            let next = Cursor {
-                block_number: height,
-                segment: next.tag(),
-                byte_offset: 0,
-            };
-            return Ok(ExportReply {
-                chunks,
-                next_cursor: Some(next),
-            });
+            let next = Cursor { block_number: height, segment: next.tag(), byte_offset: 0 };
+            return Ok(ExportReply { chunks, next_cursor: Some(next) });
         }
         (segment, start) = (next, 0);
     }

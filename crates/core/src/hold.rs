@@ -119,12 +119,7 @@ mod tests {
     use super::*;
 
     fn hold(kind: HoldKind, strength: Strength, limit: Option<Height>) -> Hold {
-        Hold {
-            kind,
-            strength,
-            limit,
-            active: true,
-        }
+        Hold { kind, strength, limit, active: true }
     }
 
     #[test]
@@ -137,9 +132,7 @@ mod tests {
         assert_eq!(holds.binding(true).unwrap().kind, HoldKind::Finalized);
         holds.list[1].active = false;
         assert_eq!(holds.binding(false).unwrap().kind, HoldKind::Finalized);
-        holds
-            .list
-            .push(hold(HoldKind::Archive, Strength::Hard, None));
+        holds.list.push(hold(HoldKind::Archive, Strength::Hard, None));
         assert_eq!(holds.binding(true).unwrap().kind, HoldKind::Archive);
         assert!(holds.list[2].covers(0) && holds.list[0].covers(11) && !holds.list[0].covers(10));
     }

@@ -80,10 +80,7 @@ fn nibble(what: &'static str, digit: u8) -> Result<u8, CoreError> {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),
         b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(CoreError::decode(
-            what,
-            "a character is not a hexadecimal digit",
-        )),
+        _ => Err(CoreError::decode(what, "a character is not a hexadecimal digit")),
     }
 }
 
@@ -100,14 +97,7 @@ mod tests {
 
     #[test]
     fn an_id_of_the_wrong_length_or_alphabet_is_refused() {
-        for text in [
-            "",
-            "0x",
-            "0x12",
-            &"g".repeat(64),
-            &"0".repeat(63),
-            &"0".repeat(65),
-        ] {
+        for text in ["", "0x", "0x12", &"g".repeat(64), &"0".repeat(63), &"0".repeat(65)] {
             assert!(text.parse::<BlockHash>().is_err(), "{text}");
         }
     }

@@ -26,7 +26,5 @@ pub enum LookupError {
 }
 
 fn searched(from: Option<Height>) -> String {
-    from.map_or_else(String::new, |height| {
-        format!(" (searched from block {height} on)")
-    })
+    from.map_or_else(String::new, |height| format!(" (searched from block {height} on)"))
 }

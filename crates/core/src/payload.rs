@@ -53,10 +53,7 @@ pub fn receipts(payload: &[u8]) -> impl Iterator<Item = Result<ReceiptEntry<'_>,
     walk(Reader::new("receipts payload", payload), |reader| {
         let tx_id = TxId(reader.array()?);
         let len = reader.u32()? as usize;
-        Ok(ReceiptEntry {
-            tx_id,
-            bytes: reader.take(len)?,
-        })
+        Ok(ReceiptEntry { tx_id, bytes: reader.take(len)? })
     })
 }
 
@@ -68,11 +65,7 @@ pub fn tx_index(payload: &[u8]) -> impl Iterator<Item = Result<TxIndexEntry, Cor
         if len != TX_INDEX_BODY_LEN {
             return Err(reader.error(format!("an entry of {len} bytes; 12 are wanted")));
         }
-        Ok(TxIndexEntry {
-            tx_id,
-            height: reader.u64()?,
-            index: reader.u32()?,
-        })
+        Ok(TxIndexEntry { tx_id, height: reader.u64()?, index: reader.u32()? })
     })
 }
 
@@ -105,9 +98,8 @@ mod tests {
     #[test]
     fn receipts_of_any_length_read_back_including_an_empty_one() {
         let mut payload = Vec::new();
-        let all: Vec<(TxId, Vec<u8>)> = (0u8..5)
-            .map(|i| (TxId([i; 32]), vec![i; i as usize]))
-            .collect();
+        let all: Vec<(TxId, Vec<u8>)> =
+            (0u8..5).map(|i| (TxId([i; 32]), vec![i; i as usize])).collect();
         for (id, bytes) in &all {
             push_receipt(&mut payload, id, bytes).unwrap();
         }
@@ -120,22 +112,8 @@ mod tests {
     #[test]
     fn a_tx_index_entry_whose_length_is_not_12_stops_the_walk() {
         let mut payload = Vec::new();
-        push_tx_index(
-            &mut payload,
-            &TxIndexEntry {
-                tx_id: TxId([1; 32]),
-                height: 7,
-                index: 0,
-            },
-        );
-        push_tx_index(
-            &mut payload,
-            &TxIndexEntry {
-                tx_id: TxId([2; 32]),
-                height: 7,
-                index: 1,
-            },
-        );
+        push_tx_index(&mut payload, &TxIndexEntry { tx_id: TxId([1; 32]), height: 7, index: 0 });
+        push_tx_index(&mut payload, &TxIndexEntry { tx_id: TxId([2; 32]), height: 7, index: 1 });
         payload[48 + 35] = 13;
         let read: Vec<_> = tx_index(&payload).collect();
         assert_eq!(read.len(), 2);
@@ -147,10 +125,7 @@ mod tests {
         let mut payload = Vec::new();
         push_receipt(&mut payload, &TxId([9; 32]), b"abc").unwrap();
         for cut in 1..payload.len() {
-            assert!(
-                receipts(&payload[..cut]).any(|e| e.is_err()),
-                "cut at {cut}"
-            );
+            assert!(receipts(&payload[..cut]).any(|e| e.is_err()), "cut at {cut}");
         }
     }
 

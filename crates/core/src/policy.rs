@@ -67,10 +67,8 @@ impl FromStr for Ratio {
         }
         let whole: u16 = whole.parse().map_err(|_| refuse())?;
         let part: u16 = format!("{decimals:0<4}").parse().map_err(|_| refuse())?;
-        let bp = whole
-            .checked_mul(WHOLE_BP)
-            .and_then(|w| w.checked_add(part))
-            .ok_or_else(refuse)?;
+        let bp =
+            whole.checked_mul(WHOLE_BP).and_then(|w| w.checked_add(part)).ok_or_else(refuse)?;
         Self::from_basis_points(bp).map_err(|_| refuse())
     }
 }
@@ -145,27 +143,15 @@ impl FromStr for Trigger {
         };
         let mut words = text.split(':');
         let kind = words.next();
-        let mut number = || {
-            words
-                .next()
-                .and_then(|w| w.parse::<u64>().ok())
-                .ok_or_else(refuse)
-        };
+        let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).ok_or_else(refuse);
         let small = |n: u64| u32::try_from(n).map_err(|_| refuse());
         let trigger = match kind {
             Some("every_n_blocks") => Self::EveryNBlocks(small(number()?)?),
             Some("timer") => Self::Timer(number()?),
-            Some("both") => Self::Both {
-                blocks: small(number()?)?,
-                millis: number()?,
-            },
+            Some("both") => Self::Both { blocks: small(number()?)?, millis: number()? },
             _ => return Err(refuse()),
         };
-        if words.next().is_some() {
-            Err(refuse())
-        } else {
-            Ok(trigger)
-        }
+        if words.next().is_some() { Err(refuse()) } else { Ok(trigger) }
     }
 }
 
@@ -212,10 +198,7 @@ impl Default for PrunePolicy {
             headroom_ratio: Ratio(2_000),
             hard_emergency_ratio: Ratio(9_500),
             max_ops_per_tick: 5_000,
-            trigger: Trigger::Both {
-                blocks: 84,
-                millis: 60_000,
-            },
+            trigger: Trigger::Both { blocks: 84, millis: 60_000 },
             min_keep_blocks: 1,
             clock: ClockSource::Chain,
         }
@@ -236,12 +219,7 @@ impl PrunePolicy {
             return refuse("a trigger of 0 blocks or 0 milliseconds would never rest");
         }
         if let Some(marks) = self.water_marks() {
-            let WaterMarks {
-                low,
-                high,
-                hard,
-                target,
-            } = marks;
+            let WaterMarks { low, high, hard, target } = marks;
             if !(low < high && high < hard && hard <= target) {
                 return Err(CoreError::InvalidPolicy(format!(
                     "low water {low} < high water {high} < hard water {hard} <= target {target} \
@@ -330,36 +308,18 @@ mod tests {
 
     #[test]
     fn water_marks_are_floored_basis_points_of_the_target() {
-        let policy = PrunePolicy {
-            target_bytes: 1_000_003,
-            ..PrunePolicy::default()
-        };
+        let policy = PrunePolicy { target_bytes: 1_000_003, ..PrunePolicy::default() };
         let marks = policy.water_marks().unwrap();
-        assert_eq!(
-            (marks.low, marks.high, marks.hard),
-            (800_002, 900_002, 950_002)
-        );
-        let all = PrunePolicy {
-            target_bytes: u64::MAX,
-            ..PrunePolicy::default()
-        };
+        assert_eq!((marks.low, marks.high, marks.hard), (800_002, 900_002, 950_002));
+        let all = PrunePolicy { target_bytes: u64::MAX, ..PrunePolicy::default() };
         assert!(all.check().is_ok());
     }
 
     #[test]
     fn a_policy_whose_marks_are_out_of_order_is_refused_with_the_reason() {
-        let mut policy = PrunePolicy {
-            target_bytes: 1_000_000,
-            ..PrunePolicy::default()
-        };
+        let mut policy = PrunePolicy { target_bytes: 1_000_000, ..PrunePolicy::default() };
         policy.set("headroom_ratio", "0").unwrap();
-        assert!(
-            policy
-                .check()
-                .unwrap_err()
-                .to_string()
-                .contains("low water")
-        );
+        assert!(policy.check().unwrap_err().to_string().contains("low water"));
         policy.set("headroom_ratio", "0.05").unwrap();
         assert!(policy.check().is_err(), "high 0.975 is over hard 0.95");
         policy.set("hard_emergency_ratio", "0.99").unwrap();
@@ -370,14 +330,7 @@ mod tests {
 
     #[test]
     fn a_tiny_target_whose_marks_fall_together_is_refused() {
-        assert!(
-            PrunePolicy {
-                target_bytes: 3,
-                ..PrunePolicy::default()
-            }
-            .check()
-            .is_err()
-        );
+        assert!(PrunePolicy { target_bytes: 3, ..PrunePolicy::default() }.check().is_err());
     }
 
     #[test]
@@ -408,11 +361,7 @@ mod tests {
         for bp in 0..=WHOLE_BP {
             let ratio = Ratio(bp);
             let json = serde_json::to_string(&ratio).unwrap();
-            assert_eq!(
-                serde_json::from_str::<Ratio>(&json).unwrap(),
-                ratio,
-                "{json}"
-            );
+            assert_eq!(serde_json::from_str::<Ratio>(&json).unwrap(), ratio, "{json}");
             assert_eq!(ratio.to_string().parse::<Ratio>().unwrap(), ratio);
         }
     }

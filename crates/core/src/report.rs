@@ -53,16 +53,10 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("nothing more is due"),
-            Self::Hold {
-                hold,
-                limit: Some(limit),
-                ..
-            } => {
+            Self::Hold { hold, limit: Some(limit), .. } => {
                 write!(f, "hold `{hold}` lets nothing above block {limit} be cut")
             }
-            Self::Hold {
-                hold, limit: None, ..
-            } => write!(f, "hold `{hold}` lets nothing be cut"),
+            Self::Hold { hold, limit: None, .. } => write!(f, "hold `{hold}` lets nothing be cut"),
             Self::MaxOps => f.write_str("the tick's operations are spent"),
             Self::Empty => f.write_str("there is no block"),
         }
@@ -139,11 +133,7 @@ impl Report {
         self.millis = self.millis.saturating_add(next.millis);
         self.stop = next.stop.clone();
         for add in &next.by_class {
-            match self
-                .by_class
-                .iter_mut()
-                .find(|have| have.class == add.class)
-            {
+            match self.by_class.iter_mut().find(|have| have.class == add.class) {
                 Some(have) => {
                     have.regions += add.regions;
                     have.bytes += add.bytes;

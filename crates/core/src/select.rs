@@ -44,11 +44,7 @@ impl Pressure {
     /// The operations of one tick: raised in an emergency, so that pruning is faster than
     /// appending whatever the policy grants.
     pub fn tick_ops(self, max_ops_per_tick: u64) -> u64 {
-        if self.emergency {
-            max_ops_per_tick.max(EMERGENCY_OPS)
-        } else {
-            max_ops_per_tick
-        }
+        if self.emergency { max_ops_per_tick.max(EMERGENCY_OPS) } else { max_ops_per_tick }
     }
 }
 
@@ -115,15 +111,7 @@ impl<'a> Selection<'a> {
         pressure: Pressure,
     ) -> Self {
         let pressure = pressure.observe(used_bytes, marks);
-        Self {
-            holds,
-            marks,
-            retain_min,
-            max_ops,
-            used_bytes,
-            pressure,
-            totals: Totals::default(),
-        }
+        Self { holds, marks, retain_min, max_ops, used_bytes, pressure, totals: Totals::default() }
     }
 
     /// Why the block at `height` is due, if it is. The trigger and the stop are this one line.
@@ -133,9 +121,7 @@ impl<'a> Selection<'a> {
         } else if self.pressure.draining {
             Some(Cause::Capacity)
         } else {
-            self.retain_min
-                .filter(|min| height < *min)
-                .map(|_| Cause::Retention)
+            self.retain_min.filter(|min| height < *min).map(|_| Cause::Retention)
         }
     }
 
@@ -153,10 +139,7 @@ impl<'a> Selection<'a> {
                 limit: hold.limit,
             });
         }
-        let ops = self
-            .totals
-            .ops
-            .saturating_add(ops_of_block(candidate.tx_count));
+        let ops = self.totals.ops.saturating_add(ops_of_block(candidate.tx_count));
         if ops > self.max_ops && self.totals.blocks > 0 {
             return Verdict::Stop(StopReason::MaxOps);
         }
@@ -199,30 +182,17 @@ mod tests {
     use crate::{Hold, HoldKind, PrunePolicy, Strength};
 
     fn marks(target: u64) -> Option<WaterMarks> {
-        PrunePolicy {
-            target_bytes: target,
-            ..PrunePolicy::default()
-        }
-        .water_marks()
+        PrunePolicy { target_bytes: target, ..PrunePolicy::default() }.water_marks()
     }
 
     fn holds(limit: Height) -> Holds {
         let (kind, strength) = (HoldKind::MinKeep, Strength::Hard);
-        Holds::new(vec![Hold {
-            kind,
-            strength,
-            limit: Some(limit),
-            active: true,
-        }])
+        Holds::new(vec![Hold { kind, strength, limit: Some(limit), active: true }])
     }
 
     fn run(mut selection: Selection<'_>, tx_count: u32, bytes: u64) -> (Totals, StopReason) {
         for height in 1.. {
-            let candidate = Candidate {
-                height,
-                tx_count,
-                bytes,
-            };
+            let candidate = Candidate { height, tx_count, bytes };
             match selection.consider(&candidate) {
                 Verdict::Cut(_) => selection.take(&candidate),
                 Verdict::Stop(stop) => return (*selection.totals(), stop),
@@ -238,10 +208,7 @@ mod tests {
         assert!(!calm.draining);
         let draining = calm.observe(901, marks);
         assert!(draining.draining && !draining.emergency);
-        assert!(
-            draining.observe(801, marks).draining,
-            "the flag has a memory"
-        );
+        assert!(draining.observe(801, marks).draining, "the flag has a memory");
         assert!(!draining.observe(800, marks).draining);
         let emergency = draining.observe(951, marks);
         assert!(emergency.emergency && emergency.observe(900, marks).emergency);
@@ -251,14 +218,8 @@ mod tests {
     #[test]
     fn a_drain_stops_at_low_water_and_not_further() {
         let holds = holds(u64::MAX);
-        let selection = Selection::new(
-            &holds,
-            marks(1000),
-            None,
-            u64::MAX,
-            950,
-            Pressure::default(),
-        );
+        let selection =
+            Selection::new(&holds, marks(1000), None, u64::MAX, 950, Pressure::default());
         let (totals, stop) = run(selection, 0, 10);
         assert_eq!((totals.blocks, stop), (15, StopReason::Done));
     }
@@ -268,10 +229,7 @@ mod tests {
         let holds = holds(u64::MAX);
         let selection = Selection::new(&holds, None, Some(100), 5, 0, Pressure::default());
         let (totals, stop) = run(selection, 2, 10);
-        assert_eq!(
-            (totals.blocks, totals.overrun, stop),
-            (1, true, StopReason::MaxOps)
-        );
+        assert_eq!((totals.blocks, totals.overrun, stop), (1, true, StopReason::MaxOps));
     }
 
     #[test]
@@ -283,30 +241,12 @@ mod tests {
             active: true,
         };
         let holds = Holds::new(vec![soft]);
-        let calm = Selection::new(
-            &holds,
-            marks(1000),
-            Some(50),
-            1000,
-            100,
-            Pressure::default(),
-        );
+        let calm = Selection::new(&holds, marks(1000), Some(50), 1000, 100, Pressure::default());
         let (totals, stop) = run(calm, 0, 10);
         assert_eq!(totals.last, Some(3));
         assert!(matches!(stop, StopReason::Hold { .. }));
-        let pressed = Selection::new(
-            &holds,
-            marks(1000),
-            Some(50),
-            1000,
-            910,
-            Pressure::default(),
-        );
-        assert_eq!(
-            run(pressed, 0, 10).0.blocks,
-            11,
-            "to low water, past the soft hold"
-        );
+        let pressed = Selection::new(&holds, marks(1000), Some(50), 1000, 910, Pressure::default());
+        assert_eq!(run(pressed, 0, 10).0.blocks, 11, "to low water, past the soft hold");
     }
 
     #[test]
@@ -317,11 +257,7 @@ mod tests {
         assert_eq!(totals.last, Some(4));
         assert_eq!(
             stop,
-            StopReason::Hold {
-                hold: "min_keep".into(),
-                strength: Strength::Hard,
-                limit: Some(4)
-            }
+            StopReason::Hold { hold: "min_keep".into(), strength: Strength::Hard, limit: Some(4) }
         );
     }
 
@@ -336,10 +272,7 @@ mod tests {
 
     #[test]
     fn an_emergency_raises_the_operations_of_a_tick() {
-        let emergency = Pressure {
-            draining: true,
-            emergency: true,
-        };
+        let emergency = Pressure { draining: true, emergency: true };
         assert_eq!(emergency.tick_ops(1), EMERGENCY_OPS);
         assert_eq!(Pressure::default().tick_ops(1), 1);
     }

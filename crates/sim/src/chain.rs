@@ -21,23 +21,13 @@ pub struct Shape {
 /// Makes a block above `parent`. `salt` tells forks apart.
 pub fn block(height: Height, parent: BlockHash, shape: Shape, seed: u64, salt: u64) -> Block {
     let mut rng = Rng::new(seed ^ salt.rotate_left(32), height);
-    let mut payloads = Payloads {
-        block: rng.bytes(shape.block_len),
-        ..Payloads::default()
-    };
+    let mut payloads = Payloads { block: rng.bytes(shape.block_len), ..Payloads::default() };
     for index in 0..shape.transactions {
         let tx_id = tx_id(height, index, seed ^ salt);
         let receipt = rng.bytes(shape.receipt_len);
         // A receipt of a test is far below the limit, so this cannot fail.
         push_receipt(&mut payloads.receipts, &tx_id, &receipt).unwrap_or_default();
-        push_tx_index(
-            &mut payloads.tx_index,
-            &TxIndexEntry {
-                tx_id,
-                height,
-                index,
-            },
-        );
+        push_tx_index(&mut payloads.tx_index, &TxIndexEntry { tx_id, height, index });
     }
     let meta = BlockMeta {
         height,
@@ -59,10 +49,8 @@ pub fn tx_id(height: Height, index: u32, seed: u64) -> TxId {
 }
 
 fn id(height: Height, seed: u64, purpose: u64) -> [u8; 32] {
-    let low = xxh3_128_with_seed(
-        &height.to_be_bytes(),
-        seed.wrapping_mul(31).wrapping_add(purpose),
-    );
+    let low =
+        xxh3_128_with_seed(&height.to_be_bytes(), seed.wrapping_mul(31).wrapping_add(purpose));
     let high = xxh3_128_with_seed(&low.to_be_bytes(), purpose);
     let mut id = [0u8; 32];
     for (bytes, word) in id.as_chunks_mut::<16>().0.iter_mut().zip([low, high]) {

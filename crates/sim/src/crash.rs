@@ -32,14 +32,7 @@ pub fn images_of(point: &Point, rng: &mut Rng, mut visit: impl FnMut(Image)) {
     let stride = writes.len().div_ceil(TORN_WRITES).max(1);
     for torn in writes.into_iter().step_by(stride) {
         for kept in [vec![true; count], (0..count).map(|at| at < torn).collect()] {
-            visit(build(
-                point,
-                &Landing {
-                    kept,
-                    torn: Some(torn),
-                },
-                rng,
-            ));
+            visit(build(point, &Landing { kept, torn: Some(torn) }, rng));
         }
     }
 }
@@ -62,10 +55,7 @@ fn subsets(count: usize, rng: &mut Rng) -> Vec<Vec<bool>> {
 }
 
 fn build(point: &Point, landing: &Landing, rng: &mut Rng) -> Image {
-    let mut image = Image {
-        index: point.index.clone(),
-        ..Image::default()
-    };
+    let mut image = Image { index: point.index.clone(), ..Image::default() };
     let mut fates = landing.kept.iter().enumerate();
     for file in &point.files {
         let mut content = file.durable.clone();
@@ -99,11 +89,7 @@ mod tests {
             durable: FileImage::default(),
             pending: pending.collect(),
         };
-        Point {
-            step: 0,
-            files: vec![file],
-            index: None,
-        }
+        Point { step: 0, files: vec![file], index: None }
     }
 
     #[test]
@@ -119,9 +105,6 @@ mod tests {
     fn many_writes_are_tried_by_prefix_drop_keep_and_chance() {
         let mut count = 0;
         images_of(&point(20), &mut Rng::new(1, 1), |_| count += 1);
-        assert!(
-            (21 + 20 + 20 + 16..=21 + 20 + 20 + 16 + 20).contains(&count),
-            "{count}"
-        );
+        assert!((21 + 20 + 20 + 16..=21 + 20 + 20 + 16 + 20).contains(&count), "{count}");
     }
 }

@@ -67,10 +67,7 @@ impl Tally {
 
     /// Broken promises of any kind.
     pub fn violations(&self) -> u64 {
-        [&self.losses, &self.leaks, &self.wrong]
-            .map(|n| n.load(Ordering::Relaxed))
-            .iter()
-            .sum()
+        [&self.losses, &self.leaks, &self.wrong].map(|n| n.load(Ordering::Relaxed)).iter().sum()
     }
 
     /// The first violations, each with the command that replays it.
@@ -141,17 +138,11 @@ impl Seen {
 pub fn run(plan: &Plan, ground: Option<&str>, progress: impl Fn(&Tally) + Sync) -> Tally {
     let tally = Tally::default();
     if ground.is_none_or(|name| name == Seams::NAME) {
-        let goal = Goal {
-            images: plan.seam_images,
-            recoveries: 0,
-        };
+        let goal = Goal { images: plan.seam_images, recoveries: 0 };
         enumerate::<Seams>(plan, &goal, &tally, &tally.seams, &progress);
     }
     if ground.is_none_or(|name| name == Disk::NAME) {
-        let goal = Goal {
-            images: plan.disk_images,
-            recoveries: plan.recovery_images,
-        };
+        let goal = Goal { images: plan.disk_images, recoveries: plan.recovery_images };
         enumerate::<Disk>(plan, &goal, &tally, &tally.disk, &progress);
     }
     tally
@@ -191,17 +182,8 @@ fn enumerate<G: GroundKind>(
                     let Some(ops) = usize::try_from(at).ok().and_then(|at| all.get(at)) else {
                         return;
                     };
-                    let case = Case {
-                        ground: G::NAME,
-                        seed: plan.seed + turn / count,
-                        ops,
-                    };
-                    let mut worker = Worker {
-                        plan,
-                        tally,
-                        images,
-                        seen: &seen,
-                    };
+                    let case = Case { ground: G::NAME, seed: plan.seed + turn / count, ops };
+                    let mut worker = Worker { plan, tally, images, seen: &seen };
                     worker.case::<G>(&case, &seen_recovery, goal);
                     if plan.sabotage != Sabotage::None && tally.violations() > 0 {
                         return;

@@ -37,10 +37,7 @@ impl GroundKind for Seams {
         world: &World,
         _sabotage: Sabotage,
     ) -> Result<Ground<Self::Arena, SimIndex>, StoreError> {
-        Ok(Ground {
-            arena: FileArena::open(world.clone())?,
-            index: SimIndex::open(world),
-        })
+        Ok(Ground { arena: FileArena::open(world.clone())?, index: SimIndex::open(world) })
     }
 }
 

@@ -63,10 +63,7 @@ impl FileImage {
 
     /// Fills `out` from `offset`; false when it reaches past the end.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> bool {
-        let Some(end) = offset
-            .checked_add(out.len() as u64)
-            .filter(|end| *end <= self.len)
-        else {
+        let Some(end) = offset.checked_add(out.len() as u64).filter(|end| *end <= self.len) else {
             return false;
         };
         let mut at = offset;
@@ -75,11 +72,7 @@ impl FileImage {
             let (index, start) = split(at);
             let take = (PAGE - start).min(rest.len());
             let (now, later) = rest.split_at_mut(take);
-            match self
-                .pages
-                .get(&index)
-                .and_then(|page| page.get(start..start + take))
-            {
+            match self.pages.get(&index).and_then(|page| page.get(start..start + take)) {
                 Some(from) => now.copy_from_slice(from),
                 None => now.fill(0),
             }
@@ -169,12 +162,8 @@ impl FileImage {
             .collect();
         for index in touched {
             let base = index * PAGE as u64;
-            let start = usize::try_from(from.saturating_sub(base))
-                .unwrap_or(PAGE)
-                .min(PAGE);
-            let end = usize::try_from(to.saturating_sub(base))
-                .unwrap_or(PAGE)
-                .min(PAGE);
+            let start = usize::try_from(from.saturating_sub(base)).unwrap_or(PAGE).min(PAGE);
+            let end = usize::try_from(to.saturating_sub(base)).unwrap_or(PAGE).min(PAGE);
             self.edit(index, |page| {
                 if let Some(range) = page.get_mut(start..end) {
                     range.fill(0);
@@ -251,20 +240,12 @@ mod tests {
     fn a_torn_write_keeps_garbles_or_drops_whole_sectors() {
         let mut image = FileImage::default();
         image.apply(&FileOp::SetLen(2048));
-        let mut fates = [
-            SectorFate::New,
-            SectorFate::Old,
-            SectorFate::Garbage(u64::MAX),
-        ]
-        .into_iter()
-        .cycle();
+        let mut fates =
+            [SectorFate::New, SectorFate::Old, SectorFate::Garbage(u64::MAX)].into_iter().cycle();
         image.apply_torn(&write(0, &[9; 1536]), || fates.next().unwrap());
         let mut out = vec![0u8; 1536];
         image.read(0, &mut out);
-        assert_eq!(
-            (out[0], out[511], out[512], out[1023], out[1024]),
-            (9, 9, 0, 0, 9 ^ 255)
-        );
+        assert_eq!((out[0], out[511], out[512], out[1023], out[1024]), (9, 9, 0, 0, 9 ^ 255));
     }
 
     #[test]

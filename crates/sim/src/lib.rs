@@ -5,15 +5,35 @@
 //! (`cargo run --release -p secateur-sim`). All randomness is seeded; a failure prints the
 //! command that replays it.
 
+pub mod budget;
 pub mod chain;
 mod clock;
+pub mod corrupt;
 pub mod crash;
 pub mod enumerate;
+pub mod faults;
 pub mod grounds;
 pub mod image;
 pub mod model;
+pub mod readers;
 pub mod rng;
+pub mod saboteurs;
 pub mod script;
 pub mod world;
 
 pub use clock::SimClock;
+
+/// Keeps redb's panics on damaged pages off the terminal: the store turns each into an error,
+/// and a hundred thousand backtraces would help nobody. Other panics are shown as ever.
+pub fn quiet_redb_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let in_redb = panic.location().is_some_and(|at| at.file().contains("/redb-"));
+            if !in_redb {
+                before(panic);
+            }
+        }));
+    });
+}

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use parking_lot::Mutex;
-use secateur_sim::enumerate::{self, Plan};
+use secateur_sim::enumerate::Plan;
 use secateur_sim::script::Op;
+use secateur_sim::{corrupt, enumerate, faults, saboteurs};
 use secateur_store::Sabotage;
 
 #[derive(Debug, Parser)]
@@ -36,18 +37,36 @@ enum Command {
         #[arg(long, value_delimiter = ',')]
         sequence: Option<Vec<Op>>,
     },
+    /// Damage every stored byte and check that no answer is wrong.
+    Corrupt {
+        /// The seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Damage one byte in so many.
+        #[arg(long, default_value_t = 1)]
+        stride: u64,
+    },
+    /// Make call n fail, once and for ever, for every n of seeded workloads.
+    Faults {
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many workloads.
+        #[arg(long, default_value_t = 20)]
+        workloads: u64,
+    },
+    /// Plant each bug and check that it is caught.
+    Saboteurs {
+        /// The seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     match command {
-        Command::Crash {
-            seed,
-            images,
-            recovery,
-            ground,
-            sequence,
-        } => {
+        Command::Crash { seed, images, recovery, ground, sequence } => {
             let recovery = recovery.unwrap_or(images / 10);
             let disk_images = images / 10;
             let plan = Plan {
@@ -60,6 +79,13 @@ fn main() -> ExitCode {
             };
             crash(&plan, ground.as_deref())
         }
+        Command::Corrupt { seed, stride } => sweep_damage(seed, stride),
+        Command::Faults { seed, workloads } => {
+            let tally = faults::run(seed, workloads);
+            let clean = tally.first().is_empty();
+            finish(&tally.first(), &tally.line(), clean)
+        }
+        Command::Saboteurs { seed } => catch_saboteurs(seed),
     }
 }
 
@@ -73,17 +99,38 @@ fn crash(plan: &Plan, ground: Option<&str>) -> ExitCode {
             eprintln!("{} ({} s)", tally.line(), began.elapsed().as_secs());
         }
     });
-    for violation in tally.first_violations() {
-        eprintln!("{violation}");
+    println!("of the images, {} are arena and redb together", tally.disk_images());
+    finish(&tally.first_violations(), &tally.line(), tally.violations() == 0)
+}
+
+fn sweep_damage(seed: u64, stride: u64) -> ExitCode {
+    let plan = corrupt::Plan { seed, stride: stride.max(1), sabotage: Sabotage::None };
+    match corrupt::run(&plan) {
+        Ok(tally) => finish(&tally.first(), &tally.line(), tally.wrong() == 0),
+        Err(error) => finish(&[error.to_string()], "corrupt failed", false),
     }
-    println!(
-        "of the images, {} are arena and redb together",
-        tally.disk_images()
-    );
-    println!("{}", tally.line());
-    if tally.violations() == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+}
+
+fn catch_saboteurs(seed: u64) -> ExitCode {
+    let control = saboteurs::run(Sabotage::None, seed);
+    if let Some(false_alarm) = control.caught_by {
+        return finish(&[false_alarm], "the checks complain without a bug", false);
     }
+    let verdicts: Vec<_> = Sabotage::ALL.into_iter().map(|bug| saboteurs::run(bug, seed)).collect();
+    for verdict in &verdicts {
+        let by = verdict.caught_by.as_deref().unwrap_or("NOT CAUGHT");
+        println!("{:?}: {by}", verdict.bug);
+    }
+    let caught = verdicts.iter().filter(|verdict| verdict.caught_by.is_some()).count();
+    let line = format!("saboteurs caught={caught} of={}", verdicts.len());
+    finish(&[], &line, caught == verdicts.len())
+}
+
+/// Prints what went wrong, then the one line that machines read.
+fn finish(troubles: &[String], line: &str, good: bool) -> ExitCode {
+    for trouble in troubles {
+        eprintln!("{trouble}");
+    }
+    println!("{line}");
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -39,15 +39,13 @@ impl Model {
 
     /// The newest hash.
     pub fn head_hash(&self) -> BlockHash {
-        self.head()
-            .map_or(BlockHash::default(), |block| block.meta.hash)
+        self.head().map_or(BlockHash::default(), |block| block.meta.hash)
     }
 
     /// Adds blocks.
     pub fn append(&mut self, blocks: &[Block]) {
         for block in blocks {
-            self.blocks
-                .insert(block.meta.height, Arc::new(block.clone()));
+            self.blocks.insert(block.meta.height, Arc::new(block.clone()));
         }
     }
 
@@ -64,9 +62,7 @@ impl Model {
 
     /// Whether the store's ends are this model's.
     fn fits<A: Arena, I: Index>(&self, store: &Store<A, I>) -> bool {
-        let boundary = store
-            .get_prune_status()
-            .map(|status| status.pruned_before_block);
+        let boundary = store.get_prune_status().map(|status| status.pruned_before_block);
         store.head() == self.head_height()
             && store.head_hash().unwrap_or_default() == self.head_hash()
             && boundary.is_ok_and(|boundary| boundary == self.boundary)
@@ -79,13 +75,8 @@ pub fn check<A: Arena, I: Index>(store: &Store<A, I>, allowed: &[Model]) -> Resu
         return Err(Violation::Loss(format!(
             "head {:?} and boundary {:?} are none of {:?}",
             store.head(),
-            store
-                .get_prune_status()
-                .map(|status| status.pruned_before_block),
-            allowed
-                .iter()
-                .map(|m| (m.head_height(), m.boundary))
-                .collect::<Vec<_>>()
+            store.get_prune_status().map(|status| status.pruned_before_block),
+            allowed.iter().map(|m| (m.head_height(), m.boundary)).collect::<Vec<_>>()
         )));
     };
     check_blocks(store, model)?;
@@ -103,13 +94,9 @@ fn check_blocks<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Resul
         }
     }
     let beyond = model.head_height().map_or(0, |head| head + 1);
-    expect(store, beyond, |answer| {
-        matches!(answer, LookupError::NotFound { .. })
-    })?;
+    expect(store, beyond, |answer| matches!(answer, LookupError::NotFound { .. }))?;
     if let Some(pruned_before_block) = model.boundary {
-        let pruned = LookupError::Pruned {
-            pruned_before_block,
-        };
+        let pruned = LookupError::Pruned { pruned_before_block };
         expect(store, pruned_before_block, |answer| *answer == pruned)?;
         expect(store, 0, |answer| *answer == pruned)?;
     }
@@ -136,9 +123,7 @@ fn check_hashes<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Resul
         return Ok(());
     };
     let lost = |what: &str, error: StoreError| Violation::Loss(format!("{what}: {error}"));
-    let by_hash = store
-        .get_block_by_hash(&head.meta.hash)
-        .map_err(|e| lost("by hash", e))?;
+    let by_hash = store.get_block_by_hash(&head.meta.hash).map_err(|e| lost("by hash", e))?;
     if by_hash != **head {
         return Err(Violation::Wrong("the block by hash is another".into()));
     }
@@ -146,9 +131,7 @@ fn check_hashes<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Resul
         .filter_map(|receipt| receipt.ok().map(|r| (r.tx_id, r.bytes)))
         .collect();
     for entry in tx_index(head.payloads.segment(Segment::TxIndex)).flatten() {
-        let receipt = store
-            .get_receipt(&entry.tx_id)
-            .map_err(|e| lost("a receipt", e))?;
+        let receipt = store.get_receipt(&entry.tx_id).map_err(|e| lost("a receipt", e))?;
         if all.get(&entry.tx_id) != Some(&receipt.as_slice()) {
             return Err(Violation::Wrong("a receipt has other bytes".into()));
         }

@@ -34,14 +34,8 @@ pub enum Op {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Self; 6] = [
-        Self::AppendSmall,
-        Self::AppendMany,
-        Self::Cut,
-        Self::Free,
-        Self::Rollback,
-        Self::Reopen,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::AppendSmall, Self::AppendMany, Self::Cut, Self::Free, Self::Rollback, Self::Reopen];
 
     const fn name(self) -> &'static str {
         match self {
@@ -95,17 +89,11 @@ pub fn clock() -> Arc<SimClock> {
 
 /// The settings of every workload: tiny regions, so that images are small and reuse is frequent.
 pub fn config() -> Result<StoreConfig, StoreError> {
-    let policy = PrunePolicy {
-        retain_blocks: 1,
-        ..PrunePolicy::default()
-    };
+    let policy = PrunePolicy { retain_blocks: 1, ..PrunePolicy::default() };
     Ok(StoreConfig {
         classes: ClassTable::explicit(vec![4096, 8192])?,
         policy,
-        settings: Settings {
-            finality: Finality::Explicit,
-            ..Settings::default()
-        },
+        settings: Settings { finality: Finality::Explicit, ..Settings::default() },
         ..StoreConfig::new(7, [42; 16])
     })
 }
@@ -148,9 +136,7 @@ impl<G: GroundKind> Runner<G> {
             generations: HashMap::new(),
         };
         runner.open()?;
-        runner
-            .append(&[SMALL, MEDIUM, SMALL])
-            .map_err(|e| broken(&e))?;
+        runner.append(&[SMALL, MEDIUM, SMALL]).map_err(|e| broken(&e))?;
         runner.cut(2).map_err(|e| broken(&e))?;
         runner.free()?;
         Ok(runner)
@@ -158,9 +144,7 @@ impl<G: GroundKind> Runner<G> {
 
     /// The store, which is open between operations.
     pub fn store(&self) -> Result<&Store<G::Arena, G::Index>, StoreError> {
-        self.store
-            .as_ref()
-            .ok_or_else(|| StoreError::Poisoned("the store is closed".into()))
+        self.store.as_ref().ok_or_else(|| StoreError::Poisoned("the store is closed".into()))
     }
 
     /// Closes the store.
@@ -200,9 +184,7 @@ impl<G: GroundKind> Runner<G> {
             (height, parent) = (height + 1, next.meta.hash);
             blocks.push(next);
         }
-        self.store()
-            .and_then(|store| store.append_group(&blocks))
-            .map_err(lost)?;
+        self.store().and_then(|store| store.append_group(&blocks)).map_err(lost)?;
         self.model.append(&blocks);
         self.check_generations(&blocks)
     }
@@ -210,10 +192,8 @@ impl<G: GroundKind> Runner<G> {
     /// I7: a region that holds another block than before has a larger generation.
     fn check_generations(&mut self, blocks: &[Block]) -> Result<(), Violation> {
         for block in blocks {
-            let record = self
-                .store()
-                .and_then(|s| s.get_record(block.meta.height))
-                .map_err(lost)?;
+            let record =
+                self.store().and_then(|s| s.get_record(block.meta.height)).map_err(lost)?;
             for ptr in record.extents {
                 let now = (ptr.generation, block.meta.hash);
                 let before = self.generations.insert(ptr.offset, now);
@@ -230,10 +210,7 @@ impl<G: GroundKind> Runner<G> {
     }
 
     fn cut(&mut self, max_ops: u64) -> Result<(), Violation> {
-        let Some(final_height) = self
-            .model
-            .head_height()
-            .and_then(|head| head.checked_sub(1))
+        let Some(final_height) = self.model.head_height().and_then(|head| head.checked_sub(1))
         else {
             return Ok(());
         };
@@ -254,11 +231,7 @@ impl<G: GroundKind> Runner<G> {
     }
 
     fn roll_back(&mut self) -> Result<(), Violation> {
-        let Some(to) = self
-            .model
-            .head_height()
-            .and_then(|head| head.checked_sub(1))
-        else {
+        let Some(to) = self.model.head_height().and_then(|head| head.checked_sub(1)) else {
             return Ok(());
         };
         match self.store().and_then(|store| store.rollback(to)) {
@@ -281,10 +254,7 @@ impl<G: GroundKind> Runner<G> {
             self.run(*op)?;
             allowed.push(vec![before, self.model.clone()]);
         }
-        Ok(Traced {
-            points: self.world.take_trace(),
-            allowed,
-        })
+        Ok(Traced { points: self.world.take_trace(), allowed })
     }
 }
 
@@ -298,23 +268,7 @@ fn broken(violation: &Violation) -> StoreError {
 }
 
 const FIRST: Height = 5;
-const SMALL: Shape = Shape {
-    block_len: 900,
-    transactions: 1,
-    receipt_len: 40,
-};
-const MEDIUM: Shape = Shape {
-    block_len: 5000,
-    transactions: 2,
-    receipt_len: 300,
-};
-const LARGE: Shape = Shape {
-    block_len: 12_000,
-    transactions: 3,
-    receipt_len: 700,
-};
-const EMPTY: Shape = Shape {
-    block_len: 0,
-    transactions: 0,
-    receipt_len: 0,
-};
+const SMALL: Shape = Shape { block_len: 900, transactions: 1, receipt_len: 40 };
+const MEDIUM: Shape = Shape { block_len: 5000, transactions: 2, receipt_len: 300 };
+const LARGE: Shape = Shape { block_len: 12_000, transactions: 3, receipt_len: 700 };
+const EMPTY: Shape = Shape { block_len: 0, transactions: 0, receipt_len: 0 };

@@ -102,21 +102,11 @@ impl World {
     /// A volume that holds what a crash left.
     pub fn boot(image: Image) -> Self {
         let files = image.files.into_iter().map(|(name, content)| {
-            let state = FileState {
-                durable: content.clone(),
-                live: content,
-                pending: Vec::new(),
-            };
+            let state = FileState { durable: content.clone(), live: content, pending: Vec::new() };
             (name, state)
         });
-        let inner = Inner {
-            files: files.collect(),
-            index: image.index,
-            ..Inner::default()
-        };
-        Self {
-            inner: Arc::new(Mutex::new(inner)),
-        }
+        let inner = Inner { files: files.collect(), index: image.index, ..Inner::default() };
+        Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Starts a trace; the points before are forgotten.
@@ -144,15 +134,9 @@ impl World {
     /// The live content, as a clean stop leaves it.
     pub fn image(&self) -> Image {
         let inner = self.inner.lock();
-        let files = inner
-            .files
-            .iter()
-            .map(|(name, file)| (name.clone(), file.live.clone()))
-            .collect();
-        Image {
-            files,
-            index: inner.index.clone(),
-        }
+        let files =
+            inner.files.iter().map(|(name, file)| (name.clone(), file.live.clone())).collect();
+        Image { files, index: inner.index.clone() }
     }
 
     /// Makes calls fail from now on; the count starts anew.
@@ -202,9 +186,7 @@ impl Inner {
     }
 
     fn file(&mut self, name: &str) -> io::Result<&mut FileState> {
-        self.files
-            .get_mut(name)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        self.files.get_mut(name).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 }
 
@@ -249,11 +231,7 @@ impl VolumeFile for SimFile {
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         let end = offset.saturating_add(len);
         let now = self.world.inner.lock().file(&self.name)?.live.len();
-        if end > now {
-            self.change(FileOp::SetLen(end))
-        } else {
-            Ok(())
-        }
+        if end > now { self.change(FileOp::SetLen(end)) } else { Ok(()) }
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
@@ -283,15 +261,11 @@ impl Volume for World {
     }
 
     fn open(&self, name: &str) -> Result<SimFile, StoreError> {
-        let mut inner = self
-            .call()
-            .map_err(|source| StoreError::io("opening a data file", source))?;
+        let mut inner =
+            self.call().map_err(|source| StoreError::io("opening a data file", source))?;
         inner.files.entry(name.to_owned()).or_default();
         drop(inner);
-        Ok(SimFile {
-            world: self.clone(),
-            name: name.to_owned(),
-        })
+        Ok(SimFile { world: self.clone(), name: name.to_owned() })
     }
 
     fn lock(&self, _file: &SimFile) -> Result<(), StoreError> {
@@ -315,10 +289,7 @@ impl SimIndex {
     /// The index of a world.
     pub fn open(world: &World) -> Self {
         let snapshot = world.inner.lock().index.clone().unwrap_or_default();
-        Self {
-            world: world.clone(),
-            rows: MemoryIndex::from_snapshot(&snapshot),
-        }
+        Self { world: world.clone(), rows: MemoryIndex::from_snapshot(&snapshot) }
     }
 }
 
@@ -347,7 +318,7 @@ impl Index for SimIndex {
         Ok(true)
     }
 
-    fn check(&self) -> Result<Option<Vec<String>>, StoreError> {
-        Ok(Some(Vec::new()))
+    fn check(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
     }
 }

@@ -17,27 +17,18 @@ pub struct ClassTable {
 impl ClassTable {
     /// 64 KiB to 4 MiB, doubling.
     pub fn standard() -> Self {
-        Self {
-            classes: (6..=12).map(|shift| KIB << shift).collect(),
-        }
+        Self { classes: (6..=12).map(|shift| KIB << shift).collect() }
     }
 
     /// The standard table with 4, 8, 16 and 32 KiB below it.
     pub fn small() -> Self {
-        Self {
-            classes: (2..=12).map(|shift| KIB << shift).collect(),
-        }
+        Self { classes: (2..=12).map(|shift| KIB << shift).collect() }
     }
 
     /// An explicit table: rising multiples of 4 KiB, none over 1 GiB.
     pub fn explicit(classes: Vec<u32>) -> Result<Self, StoreError> {
-        let rising = classes
-            .iter()
-            .zip(classes.iter().skip(1))
-            .all(|(a, b)| a < b);
-        let aligned = classes
-            .iter()
-            .all(|c| *c > 0 && c % ALIGNMENT == 0 && *c <= 1 << 30);
+        let rising = classes.iter().zip(classes.iter().skip(1)).all(|(a, b)| a < b);
+        let aligned = classes.iter().all(|c| *c > 0 && c % ALIGNMENT == 0 && *c <= 1 << 30);
         if classes.is_empty() || classes.len() > MAX_CLASSES || !rising || !aligned {
             return Err(StoreError::refused(
                 "class table",
@@ -100,27 +91,15 @@ mod tests {
     fn a_larger_payload_takes_whole_largest_regions_and_a_fitting_rest() {
         let table = ClassTable::standard();
         let parts: Vec<_> = table.split((8 << 20) + 70_000).collect();
-        assert_eq!(
-            parts,
-            vec![(4 << 20, 4 << 20), (4 << 20, 4 << 20), (128 << 10, 70_000)]
-        );
+        assert_eq!(parts, vec![(4 << 20, 4 << 20), (4 << 20, 4 << 20), (128 << 10, 70_000)]);
     }
 
     #[test]
     fn tables_that_cannot_work_are_refused() {
-        for classes in [
-            vec![],
-            vec![0],
-            vec![4095],
-            vec![8192, 4096],
-            vec![4096, 4096],
-        ] {
+        for classes in [vec![], vec![0], vec![4095], vec![8192, 4096], vec![4096, 4096]] {
             assert!(ClassTable::explicit(classes).is_err());
         }
-        assert_eq!(
-            ClassTable::explicit(vec![4096, 12288]).unwrap().largest(),
-            12288
-        );
+        assert_eq!(ClassTable::explicit(vec![4096, 12288]).unwrap().largest(), 12288);
         assert_eq!(ClassTable::small().classes().len(), 11);
     }
 }

@@ -148,27 +148,19 @@ impl StoreError {
     }
 
     pub(crate) fn corrupt(what: &'static str, detail: impl Into<String>) -> Self {
-        Self::Corrupt {
-            what,
-            detail: detail.into(),
-        }
+        Self::Corrupt { what, detail: detail.into() }
     }
 
     pub(crate) fn refused(what: &'static str, reason: impl Into<String>) -> Self {
-        Self::Refused {
-            what,
-            reason: reason.into(),
-        }
+        Self::Refused { what, reason: reason.into() }
     }
 
     /// A failed call on the medium; a full medium becomes [`StoreError::DiskFull`].
     pub fn io(what: &'static str, source: io::Error) -> Self {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull {
-                what,
-                needed: 0,
-                available: 0,
-            },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { what, needed: 0, available: 0 }
+            }
             _ => Self::Io { what, source },
         }
     }

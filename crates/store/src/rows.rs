@@ -30,10 +30,7 @@ pub(crate) fn unseal<'a>(
 ) -> Result<&'a [u8], StoreError> {
     match value.split_last_chunk::<SEAL_LEN>() {
         Some((body, seal)) if *seal == seal_of(table, key, body) => Ok(body),
-        _ => Err(StoreError::corrupt(
-            table.name(),
-            "a row's checksum does not match",
-        )),
+        _ => Err(StoreError::corrupt(table.name(), "a row's checksum does not match")),
     }
 }
 
@@ -56,9 +53,7 @@ pub(crate) trait Rows: Snapshot {
         from: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<(), StoreError> {
-        self.scan(table, from, &mut |key, value| {
-            visit(key, unseal(table, key, value)?)
-        })
+        self.scan(table, from, &mut |key, value| visit(key, unseal(table, key, value)?))
     }
 }
 

@@ -40,33 +40,17 @@ impl List {
 
     fn of(first: Height, blocks: Vec<Payloads>) -> Self {
         let head = (!blocks.is_empty()).then(|| first + blocks.len() as u64 - 1);
-        Self {
-            first,
-            pruned: None,
-            head,
-            blocks,
-        }
+        Self { first, pruned: None, head, blocks }
     }
 }
 
 fn payloads(block: &[u8], receipts: &[u8], tx_index: &[u8]) -> Payloads {
-    Payloads {
-        block: block.into(),
-        receipts: receipts.into(),
-        tx_index: tx_index.into(),
-    }
+    Payloads { block: block.into(), receipts: receipts.into(), tx_index: tx_index.into() }
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "it stands where an optional cursor is wanted"
-)]
+#[expect(clippy::unnecessary_wraps, reason = "it stands where an optional cursor is wanted")]
 fn cursor(block_number: Height, segment: u8, byte_offset: u32) -> Option<Cursor> {
-    Some(Cursor {
-        block_number,
-        segment,
-        byte_offset,
-    })
+    Some(Cursor { block_number, segment, byte_offset })
 }
 
 #[test]
@@ -77,10 +61,7 @@ fn an_empty_store_gives_no_chunks_and_no_cursor() {
 
 #[test]
 fn one_reply_covers_one_block_and_ends_on_the_next() {
-    let list = List::of(
-        5,
-        vec![payloads(b"ab", b"cd", b"e"), payloads(b"x", b"", b"")],
-    );
+    let list = List::of(5, vec![payloads(b"ab", b"cd", b"e"), payloads(b"x", b"", b"")]);
     let reply = read_chunks(&list, None, 100).unwrap();
     assert_eq!(reply.chunks.len(), 3);
     assert_eq!(reply.next_cursor, cursor(6, 0, 0));
@@ -89,18 +70,9 @@ fn one_reply_covers_one_block_and_ends_on_the_next() {
 #[test]
 fn a_budget_that_ends_exactly_on_a_block_gives_the_next_block() {
     let list = List::of(5, vec![payloads(b"ab", b"cd", b"e")]);
-    assert_eq!(
-        read_chunks(&list, None, 5).unwrap().next_cursor,
-        cursor(6, 0, 0)
-    );
-    assert_eq!(
-        read_chunks(&list, None, 4).unwrap().next_cursor,
-        cursor(5, 2, 0)
-    );
-    assert_eq!(
-        read_chunks(&list, None, 3).unwrap().next_cursor,
-        cursor(5, 1, 1)
-    );
+    assert_eq!(read_chunks(&list, None, 5).unwrap().next_cursor, cursor(6, 0, 0));
+    assert_eq!(read_chunks(&list, None, 4).unwrap().next_cursor, cursor(5, 2, 0));
+    assert_eq!(read_chunks(&list, None, 3).unwrap().next_cursor, cursor(5, 1, 1));
 }
 
 #[test]
@@ -109,12 +81,7 @@ fn a_cursor_at_the_end_of_a_segment_gets_one_empty_chunk_and_goes_on() {
     let reply = read_chunks(&list, cursor(5, 0, 2), 1).unwrap();
     assert_eq!(
         reply.chunks[0],
-        Chunk {
-            segment: Segment::Block,
-            start: 2,
-            bytes: vec![],
-            payload_len: 2
-        }
+        Chunk { segment: Segment::Block, start: 2, bytes: vec![], payload_len: 2 }
     );
     assert_eq!(reply.chunks[1].bytes, b"c");
     assert_eq!(reply.next_cursor, cursor(5, 1, 1));
@@ -126,16 +93,8 @@ fn a_cursor_at_the_end_of_a_segment_gets_one_empty_chunk_and_goes_on() {
 fn empty_segments_are_passed_with_one_empty_chunk_each() {
     let list = List::of(5, vec![payloads(b"", b"", b"")]);
     let reply = read_chunks(&list, None, 1).unwrap();
-    assert_eq!(
-        reply.chunks.iter().map(|c| c.segment).collect::<Vec<_>>(),
-        Segment::ALL
-    );
-    assert!(
-        reply
-            .chunks
-            .iter()
-            .all(|c| c.bytes.is_empty() && c.payload_len == 0)
-    );
+    assert_eq!(reply.chunks.iter().map(|c| c.segment).collect::<Vec<_>>(), Segment::ALL);
+    assert!(reply.chunks.iter().all(|c| c.bytes.is_empty() && c.payload_len == 0));
     assert_eq!(reply.next_cursor, cursor(6, 0, 0));
 }
 
@@ -144,13 +103,7 @@ fn a_consumer_that_caught_up_gets_its_cursor_back_and_never_a_limit() {
     let list = List::of(5, vec![payloads(b"ab", b"", b"")]);
     for at in [6, 7, u64::MAX] {
         let reply = read_chunks(&list, cursor(at, 1, 9), 1).unwrap();
-        assert_eq!(
-            reply,
-            ExportReply {
-                chunks: vec![],
-                next_cursor: cursor(at, 1, 9)
-            }
-        );
+        assert_eq!(reply, ExportReply { chunks: vec![], next_cursor: cursor(at, 1, 9) });
     }
 }
 
@@ -158,41 +111,23 @@ fn a_consumer_that_caught_up_gets_its_cursor_back_and_never_a_limit() {
 fn only_finalised_blocks_are_exported() {
     let mut list = List::of(5, vec![payloads(b"a", b"", b""), payloads(b"b", b"", b"")]);
     list.head = Some(5);
-    assert!(
-        read_chunks(&list, cursor(6, 0, 0), 10)
-            .unwrap()
-            .chunks
-            .is_empty()
-    );
+    assert!(read_chunks(&list, cursor(6, 0, 0), 10).unwrap().chunks.is_empty());
     list.head = None;
-    assert_eq!(
-        read_chunks(&list, None, 10).unwrap(),
-        ExportReply::default()
-    );
+    assert_eq!(read_chunks(&list, None, 10).unwrap(), ExportReply::default());
 }
 
 #[test]
 fn cursors_that_cannot_be_are_refused_each_in_its_way() {
     let mut list = List::of(5, vec![payloads(b"ab", b"", b""), payloads(b"x", b"", b"")]);
-    let invalid = |c| {
-        matches!(
-            read_chunks(&list, c, 1),
-            Err(ExportError::InvalidCursor { .. })
-        )
-    };
+    let invalid = |c| matches!(read_chunks(&list, c, 1), Err(ExportError::InvalidCursor { .. }));
     assert!(invalid(cursor(5, 3, 0)));
     assert!(invalid(cursor(5, 0, 3)));
     assert!(invalid(cursor(4, 0, 0)));
-    assert!(matches!(
-        read_chunks(&list, None, 0),
-        Err(ExportError::Limit { .. })
-    ));
+    assert!(matches!(read_chunks(&list, None, 0), Err(ExportError::Limit { .. })));
     list.pruned = Some(5);
     assert_eq!(
         read_chunks(&list, cursor(5, 0, 0), 1),
-        Err(ExportError::Pruned {
-            pruned_before_block: 5
-        })
+        Err(ExportError::Pruned { pruned_before_block: 5 })
     );
     assert_eq!(read_chunks(&list, None, 9).unwrap().chunks[0].bytes, b"x");
 }

@@ -131,9 +131,9 @@ pub trait Index: Send + Sync + 'static {
     fn bytes(&self) -> Result<u64, StoreError>;
     /// Puts the space reserve back if it was used; returns whether it stands.
     fn ensure_reserve(&self) -> Result<bool, StoreError>;
-    /// The medium's own check of the index's structure: what is wrong, in words. None when it
-    /// cannot look just now because readers are at work.
-    fn check(&self) -> Result<Option<Vec<String>>, StoreError>;
+    /// The medium's own check of the index's structure: what is wrong, in words. It changes
+    /// nothing.
+    fn check(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// One arena and one index: a family's place to live.

@@ -18,10 +18,7 @@ impl<S: Snapshot> Txn<'_, S> {
     /// Regions for `len` bytes: the free one at the smallest offset, else a new one at the end.
     pub(crate) fn allocate(&mut self, len: u64) -> Result<Vec<BlobPtr>, StoreError> {
         let parts: Vec<(u32, u32)> = self.classes.split(len).collect();
-        parts
-            .into_iter()
-            .map(|(class, part)| self.allocate_region(class, part))
-            .collect()
+        parts.into_iter().map(|(class, part)| self.allocate_region(class, part)).collect()
     }
 
     fn allocate_region(&mut self, class: u32, len: u32) -> Result<BlobPtr, StoreError> {
@@ -30,17 +27,9 @@ impl<S: Snapshot> Txn<'_, S> {
             None => (self.take_new(class)?, 1),
         };
         self.count(class)?.used += 1;
-        let entry = AllocEntry {
-            generation,
-            state: RegionState::Used,
-        };
+        let entry = AllocEntry { generation, state: RegionState::Used };
         self.put(Table::Alloc, &region_key(class, offset), entry.encode());
-        Ok(BlobPtr {
-            offset,
-            len,
-            class,
-            generation,
-        })
+        Ok(BlobPtr { offset, len, class, generation })
     }
 
     fn take_new(&mut self, class: u32) -> Result<u64, StoreError> {
@@ -70,13 +59,8 @@ impl<S: Snapshot> Txn<'_, S> {
             }
             let mark = unseal(Table::Free, key, value).and_then(is_punched);
             let entry = self.region(class, offset)?;
-            if let (
-                Ok(punched),
-                Some(AllocEntry {
-                    generation,
-                    state: RegionState::Free,
-                }),
-            ) = (mark, entry)
+            if let (Ok(punched), Some(AllocEntry { generation, state: RegionState::Free })) =
+                (mark, entry)
             {
                 found = Some((offset, generation, punched));
                 return Ok(ControlFlow::Break(()));
@@ -98,10 +82,7 @@ impl<S: Snapshot> Txn<'_, S> {
         }
         // I7: a reused region has a larger generation.
         let generation = generation.checked_add(1).ok_or_else(|| {
-            StoreError::corrupt(
-                "alloc",
-                format!("region {offset} has used up its generations"),
-            )
+            StoreError::corrupt("alloc", format!("region {offset} has used up its generations"))
         })?;
         Ok(Some((offset, generation)))
     }
@@ -116,11 +97,7 @@ impl<S: Snapshot> Txn<'_, S> {
                 found = Some((offset, entry.generation + 1));
             }
             let go_on = at == class && found.is_none();
-            Ok(if go_on {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            })
+            Ok(if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(found)
     }
@@ -128,9 +105,7 @@ impl<S: Snapshot> Txn<'_, S> {
     /// The allocation entry of a region; an unreadable one is quarantined (I9).
     pub(crate) fn region(&self, class: u32, offset: u64) -> Result<Option<AllocEntry>, StoreError> {
         let key = region_key(class, offset);
-        Ok(self
-            .get(Table::Alloc, &key)?
-            .map(|value| AllocEntry::from_value(&key, &value).0))
+        Ok(self.get(Table::Alloc, &key)?.map(|value| AllocEntry::from_value(&key, &value).0))
     }
 
     /// Used → Quarantine. On a region that is already quarantined or free nothing happens and
@@ -147,19 +122,12 @@ impl<S: Snapshot> Txn<'_, S> {
         }
         if entry.generation != ptr.generation {
             let (offset, found, wanted) = (ptr.offset, entry.generation, ptr.generation);
-            return Err(StoreError::StaleGeneration {
-                offset,
-                found,
-                wanted,
-            });
+            return Err(StoreError::StaleGeneration { offset, found, wanted });
         }
         let count = self.count(ptr.class)?;
         count.used = count.used.saturating_sub(1);
         count.quarantine += 1;
-        let entry = AllocEntry {
-            state: RegionState::Quarantine,
-            ..entry
-        };
+        let entry = AllocEntry { state: RegionState::Quarantine, ..entry };
         self.put(Table::Alloc, &ptr.key(), entry.encode());
         Ok(true)
     }
@@ -167,20 +135,14 @@ impl<S: Snapshot> Txn<'_, S> {
     /// Quarantine → Free. Only the very region that the pointer means is freed: the answer is
     /// false for any other, so running it twice equals running it once.
     pub(crate) fn free(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
-        let wanted = AllocEntry {
-            generation: ptr.generation,
-            state: RegionState::Quarantine,
-        };
+        let wanted = AllocEntry { generation: ptr.generation, state: RegionState::Quarantine };
         if self.region(ptr.class, ptr.offset)? != Some(wanted) {
             return Ok(false);
         }
         let count = self.count(ptr.class)?;
         count.quarantine = count.quarantine.saturating_sub(1);
         count.free += 1;
-        let entry = AllocEntry {
-            state: RegionState::Free,
-            ..wanted
-        };
+        let entry = AllocEntry { state: RegionState::Free, ..wanted };
         self.put(Table::Alloc, &ptr.key(), entry.encode());
         self.put(Table::Free, &ptr.key(), vec![RESIDENT]);
         Ok(true)
@@ -190,10 +152,7 @@ impl<S: Snapshot> Txn<'_, S> {
     /// resident. Their cuts are durable, so their content is needed by nobody; the mark is
     /// committed after the fact, because a wrong mark may only ever cost a second look.
     pub(crate) fn punch_free(&mut self, arena: &impl Arena, target: u64) -> Result<(), StoreError> {
-        let mut excess = self
-            .state
-            .resident_bytes(self.classes)
-            .saturating_sub(target);
+        let mut excess = self.state.resident_bytes(self.classes).saturating_sub(target);
         let classes: Vec<u32> = self.classes.classes().to_vec();
         for class in classes.into_iter().rev() {
             let count = *self.count(class)?;
@@ -221,10 +180,7 @@ impl<S: Snapshot> Txn<'_, S> {
             if at != class || found.len() as u64 >= most {
                 return Ok(ControlFlow::Break(()));
             }
-            if matches!(
-                unseal(Table::Free, key, value).and_then(is_punched),
-                Ok(false)
-            ) {
+            if matches!(unseal(Table::Free, key, value).and_then(is_punched), Ok(false)) {
                 found.push(offset);
             }
             Ok(ControlFlow::Continue(()))

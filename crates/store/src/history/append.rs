@@ -11,8 +11,8 @@ use super::record::{BlobPtr, BlockRecord};
 use super::state::{Finality, State, Tip};
 use super::store::{Control, Store};
 use super::txn::Txn;
-use crate::StoreError;
 use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::{Sabotage, StoreError};
 
 /// Space that must be left on the medium after an append, so that the index can go on.
 const INDEX_HEADROOM: u64 = 2 * 1024 * 1024;
@@ -73,16 +73,10 @@ impl<A: Arena, I: Index> Store<A, I> {
                 break;
             }
             if let Some(pruned_before_block) = state.boundary.filter(|b| height <= *b) {
-                return Err(LookupError::Pruned {
-                    pruned_before_block,
-                }
-                .into());
+                return Err(LookupError::Pruned { pruned_before_block }.into());
             }
             if height < oldest {
-                return Err(StoreError::Gap {
-                    expected: head.height + 1,
-                    got: height,
-                });
+                return Err(StoreError::Gap { expected: head.height + 1, got: height });
             }
             let record = BlockRecord::load(&snapshot, height)?;
             let (lens, checksums) = BlockRecord::measure(&block.payloads);
@@ -100,7 +94,11 @@ impl<A: Arena, I: Index> Store<A, I> {
         blocks: &[(&Block, u32)],
     ) -> Result<(), StoreError> {
         let mut txn = self.begin(control)?;
-        let freed = self.settle_into(control, &mut txn)?;
+        let freed = if self.sabotage.is(Sabotage::ReuseQuarantined) {
+            0
+        } else {
+            self.settle_into(control, &mut txn)?
+        };
         self.punch_over_target(control, &mut txn)?;
         let wall = self.clock.now_seconds();
         let mut extents = Vec::with_capacity(blocks.len());
@@ -112,11 +110,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         for ((block, _), extents) in blocks.iter().zip(&extents) {
             self.write_extents(block, extents)?;
         }
-        let included = if control.queue.is_empty() {
-            Vec::new()
-        } else {
-            tx_ids(blocks)?
-        };
+        let included = if control.queue.is_empty() { Vec::new() } else { tx_ids(blocks)? };
         let instant = control.settings.finality == Finality::Instant;
         let queue = control.queue_after_append(&mut txn, &included, instant);
         self.sync_arena()?;
@@ -124,19 +118,14 @@ impl<A: Arena, I: Index> Store<A, I> {
         control.quarantined.drain(..freed);
         control.queue = queue;
         if self.hashes.is_built() {
-            self.hashes
-                .insert_blocks(blocks.iter().filter_map(|(block, _)| ids_of(block).ok()));
+            self.hashes.insert_blocks(blocks.iter().filter_map(|(block, _)| ids_of(block).ok()));
         }
         Ok(())
     }
 
     /// Refuses before anything is written when the medium could not take it.
     fn check_headroom(&self, fresh_bytes: u64) -> Result<(), StoreError> {
-        let full = |needed, available| StoreError::DiskFull {
-            what: "append",
-            needed,
-            available,
-        };
+        let full = |needed, available| StoreError::DiskFull { what: "append", needed, available };
         let needed = fresh_bytes + INDEX_HEADROOM;
         let available = self.arena.space()?.available;
         if let Some(available) = available.filter(|available| *available < needed) {
@@ -149,9 +138,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     fn write_extents(&self, block: &Block, extents: &[BlobPtr]) -> Result<(), StoreError> {
-        let bundle: Vec<u8> = Segment::ALL
-            .map(|segment| block.payloads.segment(segment))
-            .concat();
+        let bundle: Vec<u8> = Segment::ALL.map(|segment| block.payloads.segment(segment)).concat();
         let mut rest = bundle.as_slice();
         for ptr in extents {
             let (part, tail) = rest
@@ -187,35 +174,20 @@ fn stage<S: Snapshot>(
     txn.put(Table::Blocks, &meta.height.to_be_bytes(), record.encode()?);
     txn.state.first.get_or_insert(meta.height);
     let (height, hash, timestamp) = (meta.height, meta.hash, meta.timestamp);
-    txn.state.head = Some(Tip {
-        height,
-        hash,
-        timestamp,
-        max_timestamp,
-    });
+    txn.state.head = Some(Tip { height, hash, timestamp, max_timestamp });
     Ok(extents)
 }
 
 fn check_link(head: Option<Tip>, height: Height, parent: BlockHash) -> Result<(), StoreError> {
     if height == Height::MAX {
-        return Err(StoreError::refused(
-            "append",
-            "the last height has no successor",
-        ));
+        return Err(StoreError::refused("append", "the last height has no successor"));
     }
     let Some(head) = head else { return Ok(()) };
     if height != head.height + 1 {
-        return Err(StoreError::Gap {
-            expected: head.height + 1,
-            got: height,
-        });
+        return Err(StoreError::Gap { expected: head.height + 1, got: height });
     }
     if parent != head.hash {
-        return Err(StoreError::WrongParent {
-            height,
-            expected: head.hash,
-            got: parent,
-        });
+        return Err(StoreError::WrongParent { height, expected: head.hash, got: parent });
     }
     Ok(())
 }
@@ -255,9 +227,5 @@ pub(crate) fn ids_of(block: &Block) -> Result<BlockIds, StoreError> {
         let entry = entry?;
         transactions.push((entry.tx_id, entry.index));
     }
-    Ok(BlockIds {
-        height: block.meta.height,
-        hash: block.meta.hash,
-        transactions,
-    })
+    Ok(BlockIds { height: block.meta.height, hash: block.meta.hash, transactions })
 }

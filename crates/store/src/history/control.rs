@@ -49,8 +49,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut txn = self.begin(&control)?;
         txn.put_document(Table::Meta, POLICY_KEY, &policy)?;
         let before = std::mem::replace(&mut control.policy, policy);
-        self.commit(&mut control, txn)
-            .inspect_err(|_| control.policy = before)?;
+        self.commit(&mut control, txn).inspect_err(|_| control.policy = before)?;
         drop(control);
         self.ring();
         Ok(())
@@ -91,10 +90,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("set_finalized", reason));
         }
         if control.settings.finality == Finality::Instant
-            || control
-                .state
-                .finalized
-                .is_some_and(|before| height <= before)
+            || control.state.finalized.is_some_and(|before| height <= before)
         {
             return Ok(());
         }
@@ -112,17 +108,10 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut control = self.writer()?;
         let head = export_head(&control.state, &control.settings);
         if head.is_none_or(|head| height > head) {
-            let reason = format!(
-                "block {height} is not final here; the newest is {}",
-                show(head)
-            );
+            let reason = format!("block {height} is not final here; the newest is {}", show(head));
             return Err(StoreError::refused("set_archived", reason));
         }
-        if control
-            .state
-            .archived
-            .is_some_and(|before| height <= before)
-        {
+        if control.state.archived.is_some_and(|before| height <= before) {
             return Ok(());
         }
         let mut txn = self.begin(&control)?;
@@ -144,11 +133,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let consumer = match known {
             Some(known) => Consumer { strength, ..known },
-            None => Consumer {
-                strength,
-                acked: None,
-                head_at_ack,
-            },
+            None => Consumer { strength, acked: None, head_at_ack },
         };
         txn.put_document(Table::Consumers, name.as_bytes(), &consumer)?;
         self.commit(&mut control, txn)
@@ -173,10 +158,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut control = self.writer()?;
         let head = export_head(&control.state, &control.settings);
         if head.is_none_or(|head| height > head) {
-            let reason = format!(
-                "block {height} was not exportable yet; the newest is {}",
-                show(head)
-            );
+            let reason =
+                format!("block {height} was not exportable yet; the newest is {}", show(head));
             return Err(StoreError::refused("ack_exported", reason));
         }
         let mut txn = self.begin(&control)?;

@@ -85,9 +85,6 @@ impl<A: Arena, I: Index> Store<A, I> {
         control: &Control,
         txn: &mut Txn<'_, I::Snapshot>,
     ) -> Result<usize, StoreError> {
-        if self.sabotage.is(crate::Sabotage::ReuseQuarantined) {
-            return Ok(0);
-        }
         let mut freed = 0;
         for (seq, epoch) in control.quarantined.iter().take(MAX_FREES) {
             if !self.pins.clear_of(*epoch) {

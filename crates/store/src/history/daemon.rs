@@ -43,10 +43,7 @@ impl Daemon {
             bell.1.notify_one();
         });
         if !first {
-            return Err(StoreError::refused(
-                "daemon",
-                "this store has a daemon already",
-            ));
+            return Err(StoreError::refused("daemon", "this store has a daemon already"));
         }
         let waiting = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -57,10 +54,7 @@ impl Daemon {
                 }
             })
             .map_err(|source| StoreError::io("starting the prune daemon", source))?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// Ends the thread and waits for it.
@@ -87,11 +81,7 @@ impl Drop for Daemon {
 
 /// Waits for the bell or the timer; false means stop.
 fn wait<A: Arena, I: Index>(shared: &Shared, store: &Store<A, I>) -> bool {
-    let rest = store
-        .policy()
-        .trigger
-        .millis()
-        .map_or(IDLE, Duration::from_millis);
+    let rest = store.policy().trigger.millis().map_or(IDLE, Duration::from_millis);
     let mut bell = shared.0.lock();
     if !bell.rung && !bell.stop {
         shared.1.wait_for(&mut bell, rest);

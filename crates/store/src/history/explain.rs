@@ -19,10 +19,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             let report = reports(&view.snapshot)?
                 .into_iter()
                 .find(|report| (report.first..=report.last).contains(&height));
-            return Ok(ExplainBlock::Pruned {
-                pruned_before_block,
-                report,
-            });
+            return Ok(ExplainBlock::Pruned { pruned_before_block, report });
         }
         let head = state.head.map(|tip| tip.height);
         if head.is_none_or(|head| height > head) {
@@ -36,9 +33,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             .filter(|hold| hold.active && hold.covers(height))
             .map(|hold| hold.kind.to_string())
             .collect();
-        let due = situation
-            .select(state, &self.header.classes, u64::MAX)
-            .due(height);
+        let due = situation.select(state, &self.header.classes, u64::MAX).due(height);
         Ok(ExplainBlock::Kept {
             tx_count: record.tx_count,
             payload_bytes: record.payload_bytes(),
@@ -55,12 +50,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             Ok(found) => {
                 let (height, index) = (found.location.height, found.location.index);
                 let block = Box::new(self.explain_block(height)?);
-                Ok(ExplainTx::Kept {
-                    tx_id,
-                    height,
-                    index,
-                    block,
-                })
+                Ok(ExplainTx::Kept { tx_id, height, index, block })
             }
             Err(StoreError::Lookup(
                 answer @ (LookupError::Pruned { .. }

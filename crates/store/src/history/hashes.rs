@@ -54,33 +54,20 @@ impl Maps {
     pub(crate) fn insert_block(&mut self, ids: BlockIds) {
         let full = |segment: &Segment| ids.height - segment.first >= SEGMENT_BLOCKS;
         if self.segments.back().is_none_or(full) {
-            self.segments.push_back(Segment {
-                first: ids.height,
-                ..Segment::default()
-            });
+            self.segments.push_back(Segment { first: ids.height, ..Segment::default() });
         }
         if let Some(segment) = self.segments.back_mut() {
             segment.last = ids.height;
             segment.blocks.insert(ids.hash, ids.height);
             for (id, index) in ids.transactions {
-                segment.transactions.insert(
-                    id,
-                    TxLocation {
-                        height: ids.height,
-                        index,
-                    },
-                );
+                segment.transactions.insert(id, TxLocation { height: ids.height, index });
             }
         }
     }
 
     fn roll_back(&mut self, to: Option<Height>) {
         let gone = |height: Height| to.is_none_or(|to| height > to);
-        while self
-            .segments
-            .back()
-            .is_some_and(|segment| gone(segment.first))
-        {
+        while self.segments.back().is_some_and(|segment| gone(segment.first)) {
             self.segments.pop_back();
         }
         if let (Some(segment), Some(to)) = (self.segments.back_mut(), to) {
@@ -113,11 +100,7 @@ impl HashRoom {
     /// stays until its segment goes, and is masked by the boundary.
     pub(crate) fn cut_block(&self, boundary: Height) {
         if let Some(maps) = self.maps.write().as_mut() {
-            while maps
-                .segments
-                .front()
-                .is_some_and(|segment| segment.last <= boundary)
-            {
+            while maps.segments.front().is_some_and(|segment| segment.last <= boundary) {
                 maps.segments.pop_front();
             }
         }
@@ -133,21 +116,13 @@ impl HashRoom {
     /// Where a transaction is, newest first.
     pub(crate) fn transaction(&self, id: &TxId) -> Option<TxLocation> {
         let maps = self.maps.read();
-        maps.as_ref()?
-            .segments
-            .iter()
-            .rev()
-            .find_map(|s| s.transactions.get(id).copied())
+        maps.as_ref()?.segments.iter().rev().find_map(|s| s.transactions.get(id).copied())
     }
 
     /// Where a block is.
     pub(crate) fn block(&self, hash: &BlockHash) -> Option<Height> {
         let maps = self.maps.read();
-        maps.as_ref()?
-            .segments
-            .iter()
-            .rev()
-            .find_map(|s| s.blocks.get(hash).copied())
+        maps.as_ref()?.segments.iter().rev().find_map(|s| s.blocks.get(hash).copied())
     }
 }
 
@@ -158,11 +133,7 @@ mod tests {
     fn ids(height: Height) -> BlockIds {
         let mut id = [0u8; 32];
         id[..8].copy_from_slice(&height.to_be_bytes());
-        BlockIds {
-            height,
-            hash: BlockHash(id),
-            transactions: vec![(TxId(id), 3)],
-        }
+        BlockIds { height, hash: BlockHash(id), transactions: vec![(TxId(id), 3)] }
     }
 
     #[test]
@@ -170,10 +141,7 @@ mod tests {
         let room = HashRoom::default();
         room.fill(Maps::default());
         room.insert_blocks((0..3000).map(ids));
-        let find = |h| {
-            room.transaction(&ids(h).transactions[0].0)
-                .map(|at| at.height)
-        };
+        let find = |h| room.transaction(&ids(h).transactions[0].0).map(|at| at.height);
         assert_eq!(find(2500), Some(2500));
         assert_eq!(room.block(&ids(1024).hash), Some(1024));
         room.cut_block(1023);

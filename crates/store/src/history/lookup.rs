@@ -51,16 +51,10 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.build_hashes()?;
         let height = self.hashes.block(hash);
         let view = self.view()?;
-        let not_found = LookupError::NotFound {
-            searched_from: view.state.oldest_kept(),
-        };
+        let not_found = LookupError::NotFound { searched_from: view.state.oldest_kept() };
         let record = view.record(height.ok_or(not_found)?)?;
         // A rollback may have put another block there since the hash was looked up.
-        if record.meta.hash == *hash {
-            view.block(&record)
-        } else {
-            Err(not_found.into())
-        }
+        if record.meta.hash == *hash { view.block(&record) } else { Err(not_found.into()) }
     }
 
     /// All receipts of a block, as its receipts payload.
@@ -79,21 +73,14 @@ impl<A: Arena, I: Index> Store<A, I> {
                 return Ok(receipt.bytes.to_vec());
             }
         }
-        Err(LookupError::NotFound {
-            searched_from: view.state.oldest_kept(),
-        }
-        .into())
+        Err(LookupError::NotFound { searched_from: view.state.oldest_kept() }.into())
     }
 
     /// A transaction's place and block.
     pub fn get_transaction(&self, id: &TxId) -> Result<TransactionView, StoreError> {
         let (view, record, location) = self.find_transaction(id)?;
         let block = view.payload(&record, Segment::Block)?;
-        Ok(TransactionView {
-            location,
-            block_hash: record.meta.hash,
-            block,
-        })
+        Ok(TransactionView { location, block_hash: record.meta.hash, block })
     }
 
     fn find_transaction(&self, id: &TxId) -> Result<Found<'_, A, I::Snapshot>, StoreError> {
@@ -104,9 +91,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let absent = if pending {
             LookupError::Pending
         } else {
-            LookupError::NotFound {
-                searched_from: view.state.oldest_kept(),
-            }
+            LookupError::NotFound { searched_from: view.state.oldest_kept() }
         };
         let location = location.ok_or(absent)?;
         let record = view.record(location.height)?;

@@ -49,11 +49,7 @@ impl StoreConfig {
 impl<A: Arena, I: Index> Store<A, I> {
     /// Whether the ground holds a store already.
     pub fn exists(ground: &Ground<A, I>) -> Result<bool, StoreError> {
-        Ok(ground
-            .index
-            .snapshot()?
-            .get(Table::Meta, HEADER_KEY)?
-            .is_some())
+        Ok(ground.index.snapshot()?.get(Table::Meta, HEADER_KEY)?.is_some())
     }
 
     /// Makes a new store on an empty ground. A crash in the middle leaves a ground on which it
@@ -82,12 +78,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         ground.arena.write_at(0, &header.arena_header())?;
         ground.arena.sync()?;
         let state = State::empty(&header.classes);
-        let mut txn = Txn::new(
-            ground.index.snapshot()?,
-            state,
-            &header.classes,
-            Sabotage::None,
-        );
+        let mut txn = Txn::new(ground.index.snapshot()?, state, &header.classes, Sabotage::None);
         txn.put(Table::Meta, HEADER_KEY, header.encode());
         txn.put_document(Table::Meta, POLICY_KEY, &config.policy)?;
         txn.put_document(Table::Meta, SETTINGS_KEY, &config.settings)?;
@@ -115,10 +106,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         check_arena_header(&ground.arena, &header)?;
         let state = State::load(&snapshot)?;
         if state.classes.len() != header.classes.classes().len() {
-            return Err(StoreError::corrupt(
-                "state",
-                "its classes are not the header's",
-            ));
+            return Err(StoreError::corrupt("state", "its classes are not the header's"));
         }
         let arena_len = ground.arena.len()?;
         if arena_len < state.arena_end {
@@ -134,13 +122,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let queue = load_queue(&snapshot)?;
         let quarantined = journal_entries(&snapshot)?;
         drop(snapshot);
-        let control = Control {
-            state,
-            policy,
-            settings,
-            queue,
-            quarantined,
-        };
+        let control = Control { state, policy, settings, queue, quarantined };
         let store = Self::assemble(ground, header, clock, control, sabotage);
         if !sabotage.is(Sabotage::SkipRecoveryFree) {
             store.settle()?;
@@ -162,10 +144,7 @@ fn journal_entries(snapshot: &impl Rows) -> Result<VecDeque<(u64, u64)>, StoreEr
 fn check_arena_header<A: Arena>(arena: &A, header: &Header) -> Result<(), StoreError> {
     let wanted = header.arena_header();
     if arena.len()? < ARENA_HEADER_LEN {
-        return Err(StoreError::corrupt(
-            "arena",
-            "it is shorter than its header",
-        ));
+        return Err(StoreError::corrupt("arena", "it is shorter than its header"));
     }
     let mut found = vec![0u8; wanted.len()];
     arena.read_at(0, &mut found)?;

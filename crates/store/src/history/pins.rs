@@ -44,20 +44,13 @@ impl Pins {
 
     /// Whether every reader that may still see what was cut at `epoch` is gone.
     pub(crate) fn clear_of(&self, epoch: u64) -> bool {
-        self.table
-            .lock()
-            .held
-            .first_key_value()
-            .is_none_or(|(oldest, _)| *oldest >= epoch)
+        self.table.lock().held.first_key_value().is_none_or(|(oldest, _)| *oldest >= epoch)
     }
 
     /// How many cuts ago the oldest reader began.
     pub(crate) fn oldest_age(&self) -> u64 {
         let table = self.table.lock();
-        table
-            .held
-            .first_key_value()
-            .map_or(0, |(oldest, _)| table.epoch - oldest)
+        table.held.first_key_value().map_or(0, |(oldest, _)| table.epoch - oldest)
     }
 }
 
@@ -86,10 +79,7 @@ mod tests {
         assert!(!pins.clear_of(epoch));
         assert_eq!(pins.oldest_age(), 1);
         drop(before);
-        assert!(
-            pins.clear_of(epoch),
-            "a reader that began later sees the cut"
-        );
+        assert!(pins.clear_of(epoch), "a reader that began later sees the cut");
         drop(after);
         assert_eq!(pins.oldest_age(), 0);
     }

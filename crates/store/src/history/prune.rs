@@ -79,16 +79,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         let (enabled, max_ops) = {
             let control = self.writer()?;
             let ops = control.policy.max_ops_per_tick;
-            (
-                control.state.pruning_enabled,
-                control.state.pressure.tick_ops(ops),
-            )
+            (control.state.pruning_enabled, control.state.pressure.tick_ops(ops))
         };
         if !enabled {
             return Ok(None);
         }
-        self.prune(Height::MAX, max_ops, Requester::Daemon)
-            .map(Some)
+        self.prune(Height::MAX, max_ops, Requester::Daemon).map(Some)
     }
 
     /// Prunes once now, whether or not the daemon is on. Policy and holds are obeyed.
@@ -132,11 +128,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 self.commit(&mut control, txn)?;
                 control.quarantined.drain(..freed);
             }
-            return Ok(PruneOutcome {
-                report: None,
-                totals: taken.totals,
-                stop: taken.stop,
-            });
+            return Ok(PruneOutcome { report: None, totals: taken.totals, stop: taken.stop });
         };
         let used_after = txn.state.used_bytes(&self.header.classes);
         let report = write_report(
@@ -162,11 +154,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         )?;
         self.commit_cut(&mut control, txn, freed, &taken.journal)?;
         self.hashes.cut_block(last);
-        Ok(PruneOutcome {
-            report: Some(report),
-            totals: taken.totals,
-            stop: taken.stop,
-        })
+        Ok(PruneOutcome { report: Some(report), totals: taken.totals, stop: taken.stop })
     }
 
     /// Shows the selection the oldest block again and again until it says stop.
@@ -206,13 +194,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             txn.state.last_prune_at = Some(self.clock.now_seconds());
             txn.state.counters.overruns += u64::from(totals.overrun);
         }
-        Ok(Taken {
-            totals,
-            cause,
-            stop,
-            released,
-            journal,
-        })
+        Ok(Taken { totals, cause, stop, released, journal })
     }
 
     /// Commits step A; only then do the readers' epochs and the writer's list move on.
@@ -229,9 +211,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.commit(control, txn)?;
         control.quarantined.drain(..freed);
         let epoch = self.pins.raise();
-        control
-            .quarantined
-            .extend(journal.iter().map(|seq| (*seq, epoch)));
+        control.quarantined.extend(journal.iter().map(|seq| (*seq, epoch)));
         Ok(())
     }
 
@@ -244,9 +224,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     ) -> Result<(), StoreError> {
         let mut txn = self.begin(control)?;
         for seq in journal {
-            let body = cut
-                .row(Table::Journal, &seq.to_be_bytes())?
-                .unwrap_or_default();
+            let body = cut.row(Table::Journal, &seq.to_be_bytes())?.unwrap_or_default();
             let entry = super::record::JournalEntry::decode(&body)?;
             for ptr in &entry.regions {
                 txn.quarantine(ptr)?;

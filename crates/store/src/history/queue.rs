@@ -39,18 +39,12 @@ fn encode(included: Option<Height>) -> Vec<u8> {
 pub(crate) fn load_queue(rows: &impl Snapshot) -> Result<Queue, StoreError> {
     let mut queue = Queue::new();
     rows.rows(Table::Queue, &[], |key, body| {
-        let id = Reader::new("queue key", key)
-            .array()
-            .map_err(row_error("queue"))?;
+        let id = Reader::new("queue key", key).array().map_err(row_error("queue"))?;
         let mut from = Reader::new("queue row", body);
         let included = from.optional_u64().map_err(row_error("queue"))?;
         queue.insert(TxId(id), included);
         let full = queue.len() > MAX_QUEUED;
-        Ok(if full {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        })
+        Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(queue)
 }
@@ -118,10 +112,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.build_hashes()?;
         let mut control = self.writer()?;
         if let Some(at) = self.hashes.transaction(&id)
-            && control
-                .state
-                .boundary
-                .is_none_or(|boundary| at.height > boundary)
+            && control.state.boundary.is_none_or(|boundary| at.height > boundary)
         {
             return Ok(Queued::Included(at.height));
         }

@@ -25,10 +25,7 @@ pub struct BlobPtr {
 
 impl BlobPtr {
     fn write(&self, out: &mut Writer) {
-        out.u64(self.offset)
-            .u32(self.len)
-            .u32(self.class)
-            .u32(self.generation);
+        out.u64(self.offset).u32(self.len).u32(self.class).u32(self.generation);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, CoreError> {
@@ -113,11 +110,7 @@ impl BlockRecord {
 
     /// The block as a prune's selection sees it.
     pub(crate) fn candidate(&self) -> Candidate {
-        Candidate {
-            height: self.meta.height,
-            tx_count: self.tx_count,
-            bytes: self.region_bytes(),
-        }
+        Candidate { height: self.meta.height, tx_count: self.tx_count, bytes: self.region_bytes() }
     }
 
     /// The bytes of its regions.
@@ -139,9 +132,7 @@ impl BlockRecord {
     pub(crate) fn encode(&self) -> Result<Vec<u8>, StoreError> {
         let mut out = Writer::new();
         out.bytes(&self.meta.hash.0).bytes(&self.meta.parent_hash.0);
-        out.u64(self.meta.timestamp)
-            .u64(self.max_timestamp)
-            .u32(self.tx_count);
+        out.u64(self.meta.timestamp).u64(self.max_timestamp).u32(self.tx_count);
         for number in self.lens.iter().chain(&self.checksums) {
             out.u32(*number);
         }
@@ -159,12 +150,7 @@ impl BlockRecord {
         let checksums = [from.u32()?, from.u32()?, from.u32()?];
         let extents = read_ptrs(&mut from)?;
         let record = Self {
-            meta: BlockMeta {
-                height,
-                hash,
-                parent_hash,
-                timestamp,
-            },
+            meta: BlockMeta { height, hash, parent_hash, timestamp },
             max_timestamp,
             tx_count,
             lens,
@@ -238,10 +224,7 @@ impl AllocEntry {
     pub(crate) fn from_value(key: &[u8], value: &[u8]) -> (Self, bool) {
         let read = crate::rows::unseal(Table::Alloc, key, value)
             .and_then(|body| Self::decode(body).map_err(row_error("alloc")));
-        let unreadable = Self {
-            generation: 0,
-            state: RegionState::Quarantine,
-        };
+        let unreadable = Self { generation: 0, state: RegionState::Quarantine };
         (read.as_ref().copied().unwrap_or(unreadable), read.is_ok())
     }
 }
@@ -266,10 +249,7 @@ impl JournalEntry {
     /// Reads a journal row.
     pub fn decode(body: &[u8]) -> Result<Self, CoreError> {
         let mut from = Reader::new("journal entry", body);
-        let entry = Self {
-            height: from.u64()?,
-            regions: read_ptrs(&mut from)?,
-        };
+        let entry = Self { height: from.u64()?, regions: read_ptrs(&mut from)? };
         from.finish()?;
         Ok(entry)
     }
@@ -280,12 +260,7 @@ mod tests {
     use super::*;
 
     fn ptr(offset: u64, len: u32) -> BlobPtr {
-        BlobPtr {
-            offset,
-            len,
-            class: 4096,
-            generation: 7,
-        }
+        BlobPtr { offset, len, class: 4096, generation: 7 }
     }
 
     fn record() -> BlockRecord {
@@ -324,57 +299,32 @@ mod tests {
     #[test]
     fn a_pointer_is_20_bytes_big_endian() {
         let mut out = Writer::new();
-        BlobPtr {
-            offset: 1,
-            len: 2,
-            class: 3,
-            generation: 4,
-        }
-        .write(&mut out);
-        assert_eq!(
-            out.finish(),
-            [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]
-        );
+        BlobPtr { offset: 1, len: 2, class: 3, generation: 4 }.write(&mut out);
+        assert_eq!(out.finish(), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
     }
 
     /// I9.
     #[test]
     fn an_unreadable_allocation_state_reads_as_quarantine() {
         let key = region_key(4096, 4096);
-        let good = AllocEntry {
-            generation: 3,
-            state: RegionState::Free,
-        }
-        .encode();
+        let good = AllocEntry { generation: 3, state: RegionState::Free }.encode();
         let sealed = crate::rows::seal(Table::Alloc, &key, good);
         assert!(AllocEntry::from_value(&key, &sealed).1);
         for at in 0..sealed.len() {
             let mut bad = sealed.clone();
             bad[at] ^= 1;
             let (entry, readable) = AllocEntry::from_value(&key, &bad);
-            assert!(
-                !readable && entry.state == RegionState::Quarantine,
-                "byte {at}"
-            );
+            assert!(!readable && entry.state == RegionState::Quarantine, "byte {at}");
         }
         for state in [0u8, 4, 255] {
             let unknown = crate::rows::seal(Table::Alloc, &key, vec![0, 0, 0, 3, state]);
-            assert_eq!(
-                AllocEntry::from_value(&key, &unknown).0.state,
-                RegionState::Quarantine
-            );
+            assert_eq!(AllocEntry::from_value(&key, &unknown).0.state, RegionState::Quarantine);
         }
     }
 
     #[test]
     fn a_journal_entry_reads_back() {
-        let entry = JournalEntry {
-            height: 3,
-            regions: vec![ptr(0, 0), ptr(4096, 9)],
-        };
-        assert_eq!(
-            JournalEntry::decode(&entry.encode().unwrap()).unwrap(),
-            entry
-        );
+        let entry = JournalEntry { height: 3, regions: vec![ptr(0, 0), ptr(4096, 9)] };
+        assert_eq!(JournalEntry::decode(&entry.encode().unwrap()).unwrap(), entry);
     }
 }

@@ -25,11 +25,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn repair_plan(&self) -> Result<Vec<Repair>, StoreError> {
         let view = self.view()?;
         let survey = Survey::take(&view.snapshot, &self.header.classes)?;
-        Ok(self
-            .steps(&survey, &view.state)
-            .into_iter()
-            .map(|(repair, _)| repair)
-            .collect())
+        Ok(self.steps(&survey, &view.state).into_iter().map(|(repair, _)| repair).collect())
     }
 
     /// Does it, in one batch, and says what it did.
@@ -82,10 +78,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 let detail = format!("mark the region at {offset} as {:?}", entry.state);
                 step(detail, Step::Set(offset, class, entry));
             }
-            let listed = survey
-                .free
-                .get(&offset)
-                .is_some_and(|(listed, _)| *listed == class);
+            let listed = survey.free.get(&offset).is_some_and(|(listed, _)| *listed == class);
             match (entry.state == RegionState::Free, listed) {
                 (true, false) => {
                     let detail = format!("put the region at {offset} into the free list");
@@ -99,22 +92,13 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
         }
         for (offset, (class, _)) in &survey.free {
-            if survey
-                .regions
-                .get(offset)
-                .is_none_or(|fact| fact.class != *class)
-            {
+            if survey.regions.get(offset).is_none_or(|fact| fact.class != *class) {
                 let detail = format!("take {offset}, which is no region, out of the free list");
                 step(detail, Step::Unlist(*offset, *class));
             }
         }
         if steps.is_empty() && survey.count(&self.header.classes) != state.classes {
-            steps.push((
-                Repair {
-                    detail: "recount the regions".into(),
-                },
-                Step::Count,
-            ));
+            steps.push((Repair { detail: "recount the regions".into() }, Step::Count));
         }
         steps
     }
@@ -132,24 +116,14 @@ enum Step {
 /// What a region must be: used by its block, quarantined by its journal entry, else free.
 fn derived(fact: &RegionFact) -> AllocEntry {
     match fact.owner {
-        Some((Owner::Block(_), generation)) => AllocEntry {
-            generation,
-            state: RegionState::Used,
-        },
-        Some((Owner::Journal(_), generation)) => AllocEntry {
-            generation,
-            state: RegionState::Quarantine,
-        },
+        Some((Owner::Block(_), generation)) => AllocEntry { generation, state: RegionState::Used },
+        Some((Owner::Journal(_), generation)) => {
+            AllocEntry { generation, state: RegionState::Quarantine }
+        }
         None => {
-            let generation = if fact.readable {
-                fact.entry.generation
-            } else {
-                GENERATION_AFTER_LOSS
-            };
-            AllocEntry {
-                generation,
-                state: RegionState::Free,
-            }
+            let generation =
+                if fact.readable { fact.entry.generation } else { GENERATION_AFTER_LOSS };
+            AllocEntry { generation, state: RegionState::Free }
         }
     }
 }

@@ -39,11 +39,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             let record = BlockRecord::load(&txn, height)?;
             journal.extend(txn.cut(&record, &mut released)?);
         }
-        let left = if empties {
-            None
-        } else {
-            Some(BlockRecord::load(&txn, to)?)
-        };
+        let left = if empties { None } else { Some(BlockRecord::load(&txn, to)?) };
         set_head(&mut txn.state, left.as_ref());
         let kept = left.map(|record| record.meta.height);
         let queue = control.queue_after_rollback(&mut txn, kept);

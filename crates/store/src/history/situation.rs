@@ -36,11 +36,7 @@ impl Situation {
     ) -> Result<Self, StoreError> {
         let policy = policy.clone();
         let (Some(head), Some(oldest)) = (state.head, state.oldest_kept()) else {
-            return Ok(Self {
-                policy,
-                holds: Holds::default(),
-                retain_min: None,
-            });
+            return Ok(Self { policy, holds: Holds::default(), retain_min: None });
         };
         let now = match policy.clock {
             // One bogus timestamp must not prune a chain.
@@ -58,19 +54,13 @@ impl Situation {
             ),
         ];
         if let Some(min) = retain_min {
-            holds.push(hold(
-                HoldKind::Retention,
-                Strength::Soft,
-                min.checked_sub(1),
-            ));
+            holds.push(hold(HoldKind::Retention, Strength::Soft, min.checked_sub(1)));
         }
         if settings.archive_hold {
             holds.push(hold(HoldKind::Archive, Strength::Hard, state.archived));
         }
         for (name, consumer) in consumers(rows)? {
-            let silent = head
-                .height
-                .saturating_sub(consumer.head_at_ack.unwrap_or(oldest));
+            let silent = head.height.saturating_sub(consumer.head_at_ack.unwrap_or(oldest));
             let expired =
                 consumer.strength == Strength::Soft && silent > settings.consumer_expiry_blocks;
             holds.push(Hold {
@@ -80,11 +70,7 @@ impl Situation {
                 active: !expired,
             });
         }
-        Ok(Self {
-            policy,
-            holds: Holds::new(holds),
-            retain_min,
-        })
+        Ok(Self { policy, holds: Holds::new(holds), retain_min })
     }
 
     /// A selection over this situation.
@@ -101,19 +87,12 @@ impl Situation {
 
     /// The hold that binds now.
     pub(crate) fn binding(&self, draining: bool) -> Option<String> {
-        self.holds
-            .binding(draining)
-            .map(|hold| hold.kind.to_string())
+        self.holds.binding(draining).map(|hold| hold.kind.to_string())
     }
 }
 
 fn hold(kind: HoldKind, strength: Strength, limit: Option<Height>) -> Hold {
-    Hold {
-        kind,
-        strength,
-        limit,
-        active: true,
-    }
+    Hold { kind, strength, limit, active: true }
 }
 
 /// The lowest height that either retention keeps; the more aggressive of the two wins.

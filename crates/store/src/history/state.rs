@@ -45,10 +45,7 @@ pub struct Header {
 impl Header {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
-        out.bytes(&HEADER_MAGIC)
-            .u32(FORMAT_VERSION)
-            .bytes(&self.store_id)
-            .u64(self.chain_id);
+        out.bytes(&HEADER_MAGIC).u32(FORMAT_VERSION).bytes(&self.store_id).u64(self.chain_id);
         out.u8(self.layout as u8);
         out.u8(u8::try_from(self.classes.classes().len()).unwrap_or(u8::MAX));
         self.classes.classes().iter().for_each(|class| {
@@ -62,16 +59,11 @@ impl Header {
         let mut from = Reader::new("header", body);
         let bad = row_error("header");
         if from.array::<8>().map_err(&bad)? != HEADER_MAGIC {
-            return Err(StoreError::Foreign(
-                "the index has another program's header".into(),
-            ));
+            return Err(StoreError::Foreign("the index has another program's header".into()));
         }
         let found = from.u32().map_err(&bad)?;
         if found > FORMAT_VERSION {
-            return Err(StoreError::NewerFormat {
-                found,
-                known: FORMAT_VERSION,
-            });
+            return Err(StoreError::NewerFormat { found, known: FORMAT_VERSION });
         }
         let header = Self::decode_v1(&mut from).map_err(&bad)?;
         from.finish().map_err(&bad)?;
@@ -85,24 +77,15 @@ impl Header {
             other => return Err(from.error(format!("{other} is not a layout"))),
         };
         let count = usize::from(from.u8()?).min(MAX_CLASSES + 1);
-        let classes = (0..count)
-            .map(|_| from.u32())
-            .collect::<Result<Vec<_>, _>>()?;
+        let classes = (0..count).map(|_| from.u32()).collect::<Result<Vec<_>, _>>()?;
         let classes = ClassTable::explicit(classes).map_err(|e| from.error(e.to_string()))?;
-        Ok(Self {
-            store_id,
-            chain_id,
-            layout,
-            classes,
-        })
+        Ok(Self { store_id, chain_id, layout, classes })
     }
 
     /// The arena's first bytes: magic, version, store id, checksum.
     pub(crate) fn arena_header(&self) -> Vec<u8> {
         let mut out = Writer::new();
-        out.bytes(&ARENA_MAGIC)
-            .u32(FORMAT_VERSION)
-            .bytes(&self.store_id);
+        out.bytes(&ARENA_MAGIC).u32(FORMAT_VERSION).bytes(&self.store_id);
         let mut bytes = out.finish();
         let crc = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&crc.to_be_bytes());
@@ -186,6 +169,8 @@ pub(crate) struct State {
     pub finalized: Option<Height>,
     pub archived: Option<Height>,
     pub arena_end: u64,
+    /// Counts commits, so that no two of them write the same state.
+    pub commits: u64,
     pub journal_next: u64,
     pub report_next: u64,
     pub last_prune_at: Option<u64>,
@@ -205,6 +190,7 @@ impl State {
             finalized: None,
             archived: None,
             arena_end: ARENA_HEADER_LEN,
+            commits: 0,
             journal_next: 0,
             report_next: 0,
             last_prune_at: None,
@@ -234,10 +220,7 @@ impl State {
 
     fn sum(&self, table: &ClassTable, count: impl Fn(&ClassCount) -> u64) -> u64 {
         let sizes = table.classes().iter().map(|class| u64::from(*class));
-        sizes
-            .zip(&self.classes)
-            .map(|(size, c)| size * count(c))
-            .sum()
+        sizes.zip(&self.classes).map(|(size, c)| size * count(c)).sum()
     }
 
     /// Bytes of regions that are used or quarantined (I5).
@@ -252,39 +235,24 @@ impl State {
 
     /// Bytes of regions that the file system has really given.
     pub(crate) fn resident_bytes(&self, table: &ClassTable) -> u64 {
-        self.sum(table, |c| {
-            c.used + c.quarantine + c.free.saturating_sub(c.punched)
-        })
+        self.sum(table, |c| c.used + c.quarantine + c.free.saturating_sub(c.punched))
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.flag(self.head.is_some());
         if let Some(tip) = self.head {
-            out.u64(tip.height)
-                .bytes(&tip.hash.0)
-                .u64(tip.timestamp)
-                .u64(tip.max_timestamp);
+            out.u64(tip.height).bytes(&tip.hash.0).u64(tip.timestamp).u64(tip.max_timestamp);
         }
-        out.optional_u64(self.first)
-            .optional_u64(self.boundary)
-            .optional_u64(self.finalized);
-        out.optional_u64(self.archived).u64(self.arena_end);
-        out.u64(self.journal_next)
-            .u64(self.report_next)
-            .optional_u64(self.last_prune_at);
-        out.flag(self.pressure.draining)
-            .flag(self.pressure.emergency)
-            .flag(self.pruning_enabled);
-        out.u64(self.counters.decreasing_timestamps)
-            .u64(self.counters.implausible_timestamps);
+        out.optional_u64(self.first).optional_u64(self.boundary).optional_u64(self.finalized);
+        out.optional_u64(self.archived).u64(self.arena_end).u64(self.commits);
+        out.u64(self.journal_next).u64(self.report_next).optional_u64(self.last_prune_at);
+        out.flag(self.pressure.draining).flag(self.pressure.emergency).flag(self.pruning_enabled);
+        out.u64(self.counters.decreasing_timestamps).u64(self.counters.implausible_timestamps);
         out.u64(self.counters.overruns);
         out.u8(u8::try_from(self.classes.len()).unwrap_or(u8::MAX));
         for count in &self.classes {
-            out.u64(count.used)
-                .u64(count.quarantine)
-                .u64(count.free)
-                .u64(count.punched);
+            out.u64(count.used).u64(count.quarantine).u64(count.free).u64(count.punched);
         }
         out.finish()
     }
@@ -308,13 +276,11 @@ impl State {
             finalized: from.optional_u64()?,
             archived: from.optional_u64()?,
             arena_end: from.u64()?,
+            commits: from.u64()?,
             journal_next: from.u64()?,
             report_next: from.u64()?,
             last_prune_at: from.optional_u64()?,
-            pressure: Pressure {
-                draining: from.flag()?,
-                emergency: from.flag()?,
-            },
+            pressure: Pressure { draining: from.flag()?, emergency: from.flag()? },
             pruning_enabled: from.flag()?,
             counters: Counters {
                 decreasing_timestamps: from.u64()?,
@@ -376,20 +342,11 @@ mod tests {
     #[test]
     fn the_state_reads_back_and_a_shorter_or_longer_one_does_not() {
         let mut state = State::empty(&ClassTable::standard());
-        state.head = Some(Tip {
-            height: 9,
-            hash: BlockHash([3; 32]),
-            timestamp: 4,
-            max_timestamp: 5,
-        });
+        state.head =
+            Some(Tip { height: 9, hash: BlockHash([3; 32]), timestamp: 4, max_timestamp: 5 });
         state.boundary = Some(3);
         state.pressure.draining = true;
-        state.classes[2] = ClassCount {
-            used: 1,
-            quarantine: 2,
-            free: 3,
-            punched: 1,
-        };
+        state.classes[2] = ClassCount { used: 1, quarantine: 2, free: 3, punched: 1 };
         let body = state.encode();
         assert_eq!(State::decode(&body).unwrap(), state);
         for cut in 0..body.len() {

@@ -32,13 +32,7 @@ struct Forecast {
 impl<A: Arena, I: Index> Store<A, I> {
     /// The state of the family in one value.
     pub fn get_prune_status(&self) -> Result<PruneStatus, StoreError> {
-        let queued = self
-            .control
-            .lock()
-            .queue
-            .values()
-            .filter(|i| i.is_none())
-            .count() as u64;
+        let queued = self.control.lock().queue.values().filter(|i| i.is_none()).count() as u64;
         let view = self.view()?;
         let (state, table) = (&view.state, &self.header.classes);
         let situation = self.situation_of(&view.snapshot, state)?;
@@ -155,11 +149,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             Some(Verdict::Stop(stop)) if cause.is_some() => Some(stop),
             _ => None,
         };
-        Ok(PruneNeed {
-            need_prune: cause.is_some(),
-            cause,
-            blocked_by,
-        })
+        Ok(PruneNeed { need_prune: cause.is_some(), cause, blocked_by })
     }
 
     fn class_use(&self, state: &State) -> Vec<ClassUse> {
@@ -184,26 +174,13 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
         };
         if let Some(cause) = self.poisoned() {
-            alarm(
-                true,
-                format!("the store refuses writes until it is reopened: {cause}"),
-            );
+            alarm(true, format!("the store refuses writes until it is reopened: {cause}"));
         }
-        if let Some(StopReason::Hold {
-            hold,
-            strength: Strength::Hard,
-            ..
-        }) = &status.need.blocked_by
+        if let Some(StopReason::Hold { hold, strength: Strength::Hard, .. }) =
+            &status.need.blocked_by
         {
-            let emergency = if status.pressure.emergency {
-                "emergency: "
-            } else {
-                ""
-            };
-            alarm(
-                true,
-                format!("{emergency}a prune is due, but the hard hold `{hold}` stops it"),
-            );
+            let emergency = if status.pressure.emergency { "emergency: " } else { "" };
+            alarm(true, format!("{emergency}a prune is due, but the hard hold `{hold}` stops it"));
         }
         alarm(
             status.need.need_prune && !status.pruning_enabled,
@@ -211,17 +188,11 @@ impl<A: Arena, I: Index> Store<A, I> {
         );
         alarm(
             target > 0 && status.quarantined_bytes > target / QUARANTINE_ALARM_DIVISOR,
-            format!(
-                "{} bytes are quarantined: a reader may be stuck",
-                status.quarantined_bytes
-            ),
+            format!("{} bytes are quarantined: a reader may be stuck", status.quarantined_bytes),
         );
         alarm(
             status.oldest_pin_age > OLD_PIN_CUTS,
-            format!(
-                "a reader began {} cuts ago and still holds regions",
-                status.oldest_pin_age
-            ),
+            format!("a reader began {} cuts ago and still holds regions", status.oldest_pin_age),
         );
         let all = status.disk_bytes.saturating_add(status.index_bytes);
         alarm(
@@ -230,10 +201,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         );
         alarm(
             status.implausible_timestamps > 0,
-            format!(
-                "{} blocks have timestamps in the future",
-                status.implausible_timestamps
-            ),
+            format!("{} blocks have timestamps in the future", status.implausible_timestamps),
         );
         alarms
     }
@@ -260,11 +228,7 @@ struct TickCount {
 
 impl TickCount {
     fn new(tick_ops: u64) -> Self {
-        Self {
-            tick_ops,
-            spent: 0,
-            ticks: 0,
-        }
+        Self { tick_ops, spent: 0, ticks: 0 }
     }
 
     fn add(&mut self, ops: u64) {
@@ -297,9 +261,9 @@ fn forecast<A: Arena, I: Index>(
     let budget_blocks = marks.and_then(|marks| marks.high.checked_div(bytes_per_block));
     // The pace of the chain: seconds that the kept blocks span.
     let span = match (state.head, state.oldest_kept()) {
-        (Some(head), Some(oldest)) if blocks > 1 => head
-            .max_timestamp
-            .saturating_sub(view.record(oldest)?.max_timestamp),
+        (Some(head), Some(oldest)) if blocks > 1 => {
+            head.max_timestamp.saturating_sub(view.record(oldest)?.max_timestamp)
+        }
         _ => 0,
     };
     let seconds_for = |count: u64| {

@@ -85,10 +85,7 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Takes the store apart without writing anything.
     pub fn into_ground(self) -> Ground<A, I> {
-        Ground {
-            arena: self.arena,
-            index: self.index,
-        }
+        Ground { arena: self.arena, index: self.index }
     }
 
     /// Sets who is called when an append makes a prune worth looking at. Only once.
@@ -125,12 +122,7 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     pub(crate) fn begin(&self, control: &Control) -> Result<Txn<'_, I::Snapshot>, StoreError> {
         let snapshot = self.index.snapshot()?;
-        Ok(Txn::new(
-            snapshot,
-            control.state.clone(),
-            &self.header.classes,
-            self.sabotage,
-        ))
+        Ok(Txn::new(snapshot, control.state.clone(), &self.header.classes, self.sabotage))
     }
 
     /// Commits a batch and only then adopts its state.
@@ -140,14 +132,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         mut txn: Txn<'_, I::Snapshot>,
     ) -> Result<(), StoreError> {
         let used = txn.state.used_bytes(&self.header.classes);
-        txn.state.pressure = txn
-            .state
-            .pressure
-            .observe(used, control.policy.water_marks());
+        txn.state.pressure = txn.state.pressure.observe(used, control.policy.water_marks());
         let (changes, state) = txn.finish();
-        self.index
-            .commit(changes)
-            .map_err(|error| self.poison(error))?;
+        self.index.commit(changes).map_err(|error| self.poison(error))?;
         control.state = state;
         Ok(())
     }
@@ -167,8 +154,6 @@ impl<A: Arena, I: Index> Store<A, I> {
 
 impl<A, I> std::fmt::Debug for Store<A, I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store")
-            .field("header", &self.header)
-            .finish_non_exhaustive()
+        f.debug_struct("Store").field("header", &self.header).finish_non_exhaustive()
     }
 }

@@ -29,20 +29,12 @@ impl<'a, S: Snapshot> Txn<'a, S> {
         classes: &'a ClassTable,
         sabotage: Sabotage,
     ) -> Self {
-        Self {
-            snapshot,
-            changes: BTreeMap::new(),
-            state,
-            classes,
-            sabotage,
-            fresh_bytes: 0,
-        }
+        Self { snapshot, changes: BTreeMap::new(), state, classes, sabotage, fresh_bytes: 0 }
     }
 
     /// Sets a row; its value is sealed here and nowhere else.
     pub(crate) fn put(&mut self, table: Table, key: &[u8], body: Vec<u8>) {
-        self.changes
-            .insert((table, key.to_vec()), Some(seal(table, key, body)));
+        self.changes.insert((table, key.to_vec()), Some(seal(table, key, body)));
     }
 
     /// Sets a row that holds one JSON document.
@@ -65,6 +57,7 @@ impl<'a, S: Snapshot> Txn<'a, S> {
 
     /// The changes, the state row among them, and the state to adopt once they are committed.
     pub(crate) fn finish(mut self) -> (Vec<Change>, State) {
+        self.state.commits += 1;
         let body = self.state.encode();
         self.put(Table::Meta, STATE_KEY, body);
         let changes = self
@@ -132,11 +125,7 @@ mod tests {
         rows.scan(Table::Free, from, &mut |key, _| {
             seen.push(key.to_vec());
             let full = seen.len() == most;
-            Ok(if full {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            })
+            Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })
         .unwrap();
         seen

@@ -66,8 +66,6 @@ pub struct VerifyReport {
     pub payload_bytes: u64,
     /// Regions seen.
     pub regions: u64,
-    /// Whether the index's own structure was checked too; readers at work prevent that.
-    pub index_checked: bool,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// Findings beyond those listed.
@@ -82,12 +80,7 @@ impl VerifyReport {
 
     fn find(&mut self, kind: FindingKind, invariant: u8, repairable: bool, detail: String) {
         if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding {
-                kind,
-                invariant,
-                detail,
-                repairable,
-            });
+            self.findings.push(Finding { kind, invariant, detail, repairable });
         } else {
             self.unlisted += 1;
         }
@@ -147,8 +140,7 @@ impl Survey {
         use FindingKind::{Region, Row};
         rows.scan(Table::Alloc, &[], &mut |key, value| {
             let Ok((class, offset)) = read_region_key(Table::Alloc, key) else {
-                self.report
-                    .find(Row, 9, false, "an allocation key does not decode".into());
+                self.report.find(Row, 9, false, "an allocation key does not decode".into());
                 return Ok(ControlFlow::Continue(()));
             };
             let (entry, readable) = AllocEntry::from_value(key, value);
@@ -161,12 +153,7 @@ impl Survey {
                 self.report.find(Region, 4, false, detail);
                 return Ok(ControlFlow::Continue(()));
             }
-            let fact = RegionFact {
-                class,
-                entry,
-                readable,
-                owner: None,
-            };
+            let fact = RegionFact { class, entry, readable, owner: None };
             if self.regions.insert(offset, fact).is_some() {
                 let detail = format!("two regions begin at {offset}");
                 self.report.find(Region, 4, false, detail);
@@ -176,8 +163,7 @@ impl Survey {
         let mut end = ARENA_HEADER_LEN;
         for (offset, fact) in &self.regions {
             if *offset < end {
-                self.report
-                    .find(Region, 4, false, format!("the region at {offset} overlaps"));
+                self.report.find(Region, 4, false, format!("the region at {offset} overlaps"));
             } else if *offset > end {
                 let detail = format!("the bytes from {end} to {offset} belong to no region");
                 self.report.find(Region, 4, false, detail);
@@ -206,8 +192,7 @@ impl Survey {
                 Ok(record) => record,
                 Err(error) => {
                     let at = expected.map_or_else(|| "?".into(), |height| height.to_string());
-                    self.report
-                        .find(Row, 1, false, format!("the record of block {at}: {error}"));
+                    self.report.find(Row, 1, false, format!("the record of block {at}: {error}"));
                     (expected, before) = (expected.map(|height| height + 1), None);
                     return Ok(ControlFlow::Continue(()));
                 }
@@ -215,15 +200,13 @@ impl Survey {
             let height = record.meta.height;
             if expected != Some(height) {
                 let detail = format!("block {height} stands where {expected:?} should");
-                self.report
-                    .find(Chain, if expected.is_none() { 2 } else { 1 }, false, detail);
+                self.report.find(Chain, if expected.is_none() { 2 } else { 1 }, false, detail);
             }
             if let Some(before) = before.as_ref().filter(|b| b.meta.height + 1 == height)
                 && (record.meta.parent_hash != before.meta.hash
                     || record.max_timestamp < before.max_timestamp)
             {
-                self.report
-                    .find(Chain, 1, false, format!("block {height} does not link"));
+                self.report.find(Chain, 1, false, format!("block {height} does not link"));
             }
             for ptr in &record.extents {
                 self.own(Owner::Block(height), ptr, RegionState::Used);
@@ -240,8 +223,7 @@ impl Survey {
         if let (Some(tip), Some(last)) = (state.head, before)
             && (tip.hash, tip.max_timestamp) != (last.meta.hash, last.max_timestamp)
         {
-            self.report
-                .find(Chain, 1, false, "the head is not the last record".into());
+            self.report.find(Chain, 1, false, "the head is not the last record".into());
         }
         Ok(())
     }
@@ -250,10 +232,7 @@ impl Survey {
         rows.scan(Table::Journal, &[], &mut |key, value| {
             let read = u64_key(Table::Journal, key).and_then(|seq| {
                 let body = unseal(Table::Journal, key, value)?;
-                Ok((
-                    seq,
-                    JournalEntry::decode(body).map_err(row_error("journal"))?,
-                ))
+                Ok((seq, JournalEntry::decode(body).map_err(row_error("journal"))?))
             });
             match read {
                 Ok((seq, entry)) => {
@@ -276,17 +255,11 @@ impl Survey {
         let wrong = match self.regions.get_mut(&ptr.offset) {
             None => format!("{owner:?} refers to {}, where no region is", ptr.offset),
             Some(fact) if fact.class != ptr.class => {
-                format!(
-                    "{owner:?} takes the region at {} for another class",
-                    ptr.offset
-                )
+                format!("{owner:?} takes the region at {} for another class", ptr.offset)
             }
             Some(fact) => {
                 if let Some((other, _)) = fact.owner.replace((owner, ptr.generation)) {
-                    format!(
-                        "the region at {} belongs to {other:?} and {owner:?}",
-                        ptr.offset
-                    )
+                    format!("the region at {} belongs to {other:?} and {owner:?}", ptr.offset)
                 } else if fact.readable
                     && (fact.entry.state, fact.entry.generation) != (state, ptr.generation)
                 {
@@ -337,10 +310,7 @@ impl Survey {
                 );
                 found.push((Region, true, detail));
             }
-            let listed = self
-                .free
-                .get(offset)
-                .is_some_and(|(class, _)| *class == fact.class);
+            let listed = self.free.get(offset).is_some_and(|(class, _)| *class == fact.class);
             if fact.readable && listed != (fact.entry.state == RegionState::Free) {
                 let (is, detail) = (fact.entry.state, if listed { "" } else { " not" });
                 found.push((
@@ -351,16 +321,8 @@ impl Survey {
             }
         }
         for (offset, (class, _)) in &self.free {
-            if self
-                .regions
-                .get(offset)
-                .is_none_or(|fact| fact.class != *class)
-            {
-                found.push((
-                    FreeList,
-                    true,
-                    format!("{offset} is in the free list but no region"),
-                ));
+            if self.regions.get(offset).is_none_or(|fact| fact.class != *class) {
+                found.push((FreeList, true, format!("{offset} is in the free list but no region")));
             }
         }
         for (kind, repairable, detail) in found {
@@ -425,15 +387,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         let (mut report, first, blocks) = {
             let view = self.view()?;
             let survey = Survey::take(&view.snapshot, &self.header.classes)?;
-            (
-                survey.report,
-                view.state.oldest_kept(),
-                view.state.kept_blocks(),
-            )
+            (survey.report, view.state.oldest_kept(), view.state.kept_blocks())
         };
-        let checked = self.index.check()?;
-        report.index_checked = checked.is_some();
-        for trouble in checked.unwrap_or_default() {
+        for trouble in self.index.check()? {
             report.find(FindingKind::Index, 9, false, trouble);
         }
         let first = first.unwrap_or(0);
@@ -465,21 +421,13 @@ impl<A: Arena, I: Index> Store<A, I> {
                 match block.check(MAX_SEGMENT_LEN) {
                     Ok(tx_count) if tx_count == record.tx_count => return,
                     Ok(tx_count) => {
-                        format!(
-                            "{tx_count} transactions, the record says {}",
-                            record.tx_count
-                        )
+                        format!("{tx_count} transactions, the record says {}", record.tx_count)
                     }
                     Err(error) => error.to_string(),
                 }
             }
             Err(error) => error.to_string(),
         };
-        report.find(
-            FindingKind::Payload,
-            1,
-            false,
-            format!("block {height}: {wrong}"),
-        );
+        report.find(FindingKind::Payload, 1, false, format!("block {height}: {wrong}"));
     }
 }

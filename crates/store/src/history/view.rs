@@ -24,13 +24,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let pin = self.pins.pin();
         let snapshot = self.index.snapshot()?;
         let state = State::load(&snapshot)?;
-        Ok(View {
-            _pin: pin,
-            arena: &self.arena,
-            snapshot,
-            state,
-            sabotage: self.sabotage,
-        })
+        Ok(View { _pin: pin, arena: &self.arena, snapshot, state, sabotage: self.sabotage })
     }
 }
 
@@ -38,20 +32,11 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
     /// The record of a height, or the honest answer why there is none.
     pub(crate) fn record(&self, height: Height) -> Result<BlockRecord, StoreError> {
         if let Some(pruned_before_block) = self.state.boundary.filter(|b| height <= *b) {
-            return Err(LookupError::Pruned {
-                pruned_before_block,
-            }
-            .into());
+            return Err(LookupError::Pruned { pruned_before_block }.into());
         }
-        let (head, oldest) = (
-            self.state.head.map(|tip| tip.height),
-            self.state.oldest_kept(),
-        );
+        let (head, oldest) = (self.state.head.map(|tip| tip.height), self.state.oldest_kept());
         if head.is_none_or(|head| height > head) || oldest.is_none_or(|oldest| height < oldest) {
-            return Err(LookupError::NotFound {
-                searched_from: oldest,
-            }
-            .into());
+            return Err(LookupError::NotFound { searched_from: oldest }.into());
         }
         BlockRecord::load(&self.snapshot, height)
     }
@@ -85,10 +70,7 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
             receipts: self.payload(record, Segment::Receipts)?,
             tx_index: self.payload(record, Segment::TxIndex)?,
         };
-        Ok(Block {
-            meta: record.meta.clone(),
-            payloads,
-        })
+        Ok(Block { meta: record.meta.clone(), payloads })
     }
 
     /// Reads from a block's payloads laid end to end, across its regions.
@@ -109,9 +91,7 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
                 break;
             }
             self.check_region(ptr.class, ptr.offset, ptr.generation)?;
-            let take = usize::try_from(held - skip)
-                .unwrap_or(usize::MAX)
-                .min(rest.len());
+            let take = usize::try_from(held - skip).unwrap_or(usize::MAX).min(rest.len());
             let (now, later) = rest
                 .split_at_mut_checked(take)
                 .ok_or_else(|| StoreError::corrupt("blocks", "a region's length is wrong"))?;
@@ -121,10 +101,7 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
         if rest.is_empty() {
             Ok(())
         } else {
-            Err(StoreError::corrupt(
-                "blocks",
-                "the regions end before the payload does",
-            ))
+            Err(StoreError::corrupt("blocks", "the regions end before the payload does"))
         }
     }
 
@@ -133,10 +110,7 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
         let key = super::record::region_key(class, offset);
         let entry = self.snapshot.get(Table::Alloc, &key)?;
         let Some(value) = entry else {
-            return Err(StoreError::corrupt(
-                "alloc",
-                format!("region {offset} is missing"),
-            ));
+            return Err(StoreError::corrupt("alloc", format!("region {offset} is missing")));
         };
         match AllocEntry::from_value(&key, &value) {
             // An unreadable row is the allocator's trouble; the payload's checksum still judges.
@@ -146,10 +120,9 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
                 found: entry.generation,
                 wanted: generation,
             }),
-            (entry, _) if entry.state != RegionState::Used => Err(StoreError::corrupt(
-                "alloc",
-                format!("region {offset} is not in use"),
-            )),
+            (entry, _) if entry.state != RegionState::Used => {
+                Err(StoreError::corrupt("alloc", format!("region {offset} is not in use")))
+            }
             _ => Ok(()),
         }
     }

@@ -27,9 +27,7 @@ impl<V: Volume> FileArena<V> {
 
 impl<V: Volume> Arena for FileArena<V> {
     fn len(&self) -> Result<u64, StoreError> {
-        self.file
-            .len()
-            .map_err(|source| StoreError::io("measuring the arena", source))
+        self.file.len().map_err(|source| StoreError::io("measuring the arena", source))
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
@@ -59,9 +57,7 @@ impl<V: Volume> Arena for FileArena<V> {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.file
-            .sync()
-            .map_err(|source| StoreError::io("syncing the arena", source))
+        self.file.sync().map_err(|source| StoreError::io("syncing the arena", source))
     }
 
     fn release(&self, offset: u64, len: u64) -> Result<bool, StoreError> {
@@ -71,13 +67,7 @@ impl<V: Volume> Arena for FileArena<V> {
     }
 
     fn space(&self) -> Result<Space, StoreError> {
-        let given = self
-            .file
-            .given()
-            .map_err(|e| StoreError::io("measuring the arena", e))?;
-        Ok(Space {
-            given,
-            available: Some(self.volume.available()?),
-        })
+        let given = self.file.given().map_err(|e| StoreError::io("measuring the arena", e))?;
+        Ok(Space { given, available: Some(self.volume.available()?) })
     }
 }

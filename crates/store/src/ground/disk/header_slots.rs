@@ -54,28 +54,19 @@ impl HeaderSlots {
             })
             .max_by_key(|(sequence, ..)| *sequence);
         match (newest, slots) {
-            (Some((sequence, at, header)), _) => Ok(Some(Self {
-                header: *header,
-                durable: Some((sequence, at)),
-                dirty: false,
-            })),
+            (Some((sequence, at, header)), _) => {
+                Ok(Some(Self { header: *header, durable: Some((sequence, at)), dirty: false }))
+            }
             // The second slot is written before anything is stored, so its absence dates a file
             // whose making was interrupted.
             (None, [_, Slot::Blank]) => Ok(None),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "both index headers are damaged",
-            )),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "both index headers are damaged")),
         }
     }
 
     /// No header yet.
     pub(super) fn blank() -> Self {
-        Self {
-            header: [0; HEADER_LEN],
-            durable: None,
-            dirty: false,
-        }
+        Self { header: [0; HEADER_LEN], durable: None, dirty: false }
     }
 
     /// Copies what of the range lies in the header.
@@ -101,8 +92,7 @@ impl HeaderSlots {
     }
 
     fn next(&self) -> (u64, u64) {
-        self.durable
-            .map_or((1, 0), |(sequence, slot)| (sequence + 1, 1 - slot))
+        self.durable.map_or((1, 0), |(sequence, slot)| (sequence + 1, 1 - slot))
     }
 
     /// Called once the file is synced: the written slot is the durable one now.
@@ -115,9 +105,7 @@ impl HeaderSlots {
 
 fn encode(sequence: u64, header: &Header) -> Vec<u8> {
     let mut out = Writer::new();
-    out.bytes(&MAGIC)
-        .u64(sequence)
-        .u32(checksum(sequence, header));
+    out.bytes(&MAGIC).u64(sequence).u32(checksum(sequence, header));
     let mut slot = out.finish();
     slot.resize(SLOT_LEN - HEADER_LEN, 0);
     slot.extend_from_slice(header);
@@ -152,10 +140,6 @@ impl Slot {
         let whole = magic == MAGIC
             && crc == checksum(sequence, &header)
             && padding.iter().all(|byte| *byte == 0);
-        Ok(if whole {
-            Self::Whole(sequence, Box::new(header))
-        } else {
-            Self::Damaged
-        })
+        Ok(if whole { Self::Whole(sequence, Box::new(header)) } else { Self::Damaged })
     }
 }

@@ -2,8 +2,10 @@
 //! whole of it can be run on a simulated volume.
 
 mod arena;
+mod backend;
 mod header_slots;
 mod index;
+mod probe;
 mod volume;
 
 pub use arena::FileArena;
@@ -36,15 +38,11 @@ pub fn open_ground<V: Volume>(
 ) -> Result<DiskGround<V>, StoreError> {
     let (arena_there, index_there) = (volume.exists(ARENA_FILE)?, volume.exists(INDEX_FILE)?);
     if index_there && !arena_there {
-        return Err(StoreError::Foreign(
-            "there is an index but no arena file".into(),
-        ));
+        return Err(StoreError::Foreign("there is an index but no arena file".into()));
     }
     let arena = FileArena::open(volume.clone())?;
     if !index_there && arena_holds_data(&arena)? {
-        return Err(StoreError::Foreign(
-            "there is an arena with data but no index file".into(),
-        ));
+        return Err(StoreError::Foreign("there is an arena with data but no index file".into()));
     }
     let index = RedbIndex::open(volume, reserve_bytes, sabotage)?;
     Ok(Ground { arena, index })

@@ -64,14 +64,9 @@ impl FsVolume {
     /// The directory, made with mode 0700 if it is not there.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         use std::os::unix::fs::DirBuilderExt;
-        let made = std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory);
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|source| StoreError::io("making the data directory", source))?;
-        Ok(Self {
-            directory: Arc::new(directory.to_path_buf()),
-        })
+        Ok(Self { directory: Arc::new(directory.to_path_buf()) })
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -148,11 +143,7 @@ impl VolumeFile for FsFile {
             // A file system without fallocate gives space when it is written.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 let end = offset.saturating_add(len);
-                if self.len()? < end {
-                    self.set_len(end)
-                } else {
-                    Ok(())
-                }
+                if self.len()? < end { self.set_len(end) } else { Ok(()) }
             }
             Err(error) => Err(error.into()),
         }
