@@ -1,3 +1,31 @@
-//! The binary: command line, data directory, demo.
+//! The binary `secateur`: command line, data directory, demo.
+//!
+//! What lives here: reading the command line, opening a data directory, showing what the store
+//! says to people and to programs, and a demo that drives the store with a generated chain. What
+//! deliberately does not: any decision about what is kept or cut. That is in `secateur-core` and
+//! `secateur-store`, and this crate only asks.
+
+mod cli;
+mod commands;
+mod data_dir;
+mod demo;
+mod durable;
+mod error;
 mod evm;
-fn main() {}
+mod exit;
+mod ui;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exit::quiet_index_panics();
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let json = cli.json;
+    match commands::run(cli) {
+        Ok(()) => exit::Exit::Done.into(),
+        Err(error) => exit::report(&error, json),
+    }
+}

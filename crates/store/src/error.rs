@@ -58,8 +58,8 @@ pub enum StoreError {
     },
     /// No space for what was asked.
     #[error(
-        "disk full: {what} needs {needed} bytes and {available} are left over the reserve; \
-         nothing was written, reads and pruning go on. Free space, prune, or lower target_bytes"
+        "disk full: {what}{}; what was asked was not done, reads and pruning go on. Free space, \
+         prune, or lower target_bytes", shortage(*.needed, *.available)
     )]
     DiskFull {
         /// What needed the space.
@@ -70,7 +70,10 @@ pub enum StoreError {
         available: u64,
     },
     /// Bytes on the medium that cannot be right.
-    #[error("corrupt {what}: {detail}. Nothing was changed; run `secateur verify`")]
+    #[error(
+        "corrupt {what}: {detail}. Nothing was changed; `secateur verify` tells how far the \
+         damage goes, and where it does not open, restore the directory from a copy"
+    )]
     Corrupt {
         /// Which thing.
         what: &'static str,
@@ -164,6 +167,13 @@ impl StoreError {
             _ => Self::Io { what, source },
         }
     }
+}
+
+fn shortage(needed: u64, available: u64) -> String {
+    if needed == 0 {
+        return " met a full file system".into();
+    }
+    format!(" needs {needed} bytes and {available} are left beside the reserve")
 }
 
 /// Bytes of a stored row that do not decode are corruption, not bad input.

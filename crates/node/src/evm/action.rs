@@ -77,9 +77,7 @@ impl Action {
     ) -> Self {
         let supply = amount(draws);
         let len = context.lengths.ordinary(draws);
-        let minted = context
-            .events
-            .transfer(created, Address::ZERO, creator, supply);
+        let minted = context.events.transfer(created, Address::ZERO, creator, supply);
         Self {
             to: TxKind::Create,
             value: U256::ZERO,
@@ -128,13 +126,7 @@ impl Action {
             let token = draws.pick(&context.pool.tokens);
             logs.push(events.approval(token, sender, router, U256::ZERO));
         }
-        Self {
-            to: router.into(),
-            value: U256::ZERO,
-            input,
-            logs,
-            runs: true,
-        }
+        Self { to: router.into(), value: U256::ZERO, input, logs, runs: true }
     }
 }
 

@@ -48,17 +48,10 @@ impl Lengths {
     pub(super) fn draw(draws: &mut Seeded, spec: &ChainSpec) -> Self {
         let (low, high) = LARGE_TIMES;
         let large = draws.chance(1, LARGE_EVERY);
-        let batch_left = if large {
-            spec.calldata_per_block() * draws.between(low, high)
-        } else {
-            0
-        };
+        let batch_left =
+            if large { spec.calldata_per_block() * draws.between(low, high) } else { 0 };
         let pieces = batch_left.div_ceil(MAX_BATCH_LEN).max(1);
-        Self {
-            batch_left,
-            batch_len: batch_left.div_ceil(pieces),
-            ordinary: ordinary_mean(spec),
-        }
+        Self { batch_left, batch_len: batch_left.div_ceil(pieces), ordinary: ordinary_mean(spec) }
     }
 
     /// The next batch, if the block is large and still has some to carry.

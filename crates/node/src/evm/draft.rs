@@ -79,12 +79,10 @@ fn draw_access_list(draws: &mut Seeded, tx_type: TxType, action: &Action) -> Acc
         _ => false,
     };
     let touched = action.logs.iter().map(|log| log.address);
-    let items = touched
-        .take(if listed { 3 } else { 0 })
-        .map(|address| AccessListItem {
-            address,
-            storage_keys: (0..draws.between(1, 3)).map(|_| draws.word()).collect(),
-        });
+    let items = touched.take(if listed { 3 } else { 0 }).map(|address| AccessListItem {
+        address,
+        storage_keys: (0..draws.between(1, 3)).map(|_| draws.word()).collect(),
+    });
     AccessList(items.collect())
 }
 

@@ -30,11 +30,8 @@ const USUAL_BLOCK_LIMIT: u64 = 60_000_000;
 pub(super) fn intrinsic(to: TxKind, input: &[u8], access: &AccessList) -> u64 {
     let of_byte = |byte: &u8| if *byte == 0 { ZERO_BYTE } else { BYTE };
     let data: u64 = input.iter().map(of_byte).sum();
-    let create = if to.is_create() {
-        CREATE + input.len().div_ceil(32) as u64 * INITCODE_WORD
-    } else {
-        0
-    };
+    let create =
+        if to.is_create() { CREATE + input.len().div_ceil(32) as u64 * INITCODE_WORD } else { 0 };
     let keys: usize = access.iter().map(|item| item.storage_keys.len()).sum();
     let listed = access.len() as u64 * LISTED_ADDRESS + keys as u64 * LISTED_KEY;
     TRANSFER + data + create + listed

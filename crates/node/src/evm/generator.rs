@@ -58,11 +58,6 @@ impl Generator {
         })
     }
 
-    /// The spec the chain is made from.
-    pub fn spec(&self) -> &ChainSpec {
-        &self.spec
-    }
-
     /// Block `height` on top of `parent_hash`. Depends on the spec and these two alone; the parent
     /// hash is the only thing taken from the block below. Block 0 is empty and stands on the zero
     /// hash, and any other parent is refused for it.
@@ -93,19 +88,11 @@ impl Generator {
             withdrawals_root: Some(EMPTY_ROOT_HASH),
             blob_gas_used: Some(0),
             excess_blob_gas: Some(0),
-            parent_beacon_block_root: Some(if height == 0 {
-                B256::ZERO
-            } else {
-                draws.word()
-            }),
+            parent_beacon_block_root: Some(if height == 0 { B256::ZERO } else { draws.word() }),
             ..Header::default()
         };
-        let meta = BlockMeta {
-            height,
-            hash: BlockHash(header.hash_slow().0),
-            parent_hash,
-            timestamp,
-        };
+        let meta =
+            BlockMeta { height, hash: BlockHash(header.hash_slow().0), parent_hash, timestamp };
         let payloads = body.into_payloads(header)?;
         Ok(Block { meta, payloads })
     }
@@ -115,10 +102,7 @@ impl Generator {
             .block_time
             .checked_mul(height)
             .and_then(|since| since.checked_add(self.spec.genesis_time))
-            .ok_or(EvmError::HeightOutOfRange {
-                height,
-                what: "timestamp",
-            })
+            .ok_or(EvmError::HeightOutOfRange { height, what: "timestamp" })
     }
 
     fn body(&self, height: Height, draws: &mut Seeded) -> Result<Body, EvmError> {
@@ -176,11 +160,7 @@ impl Body {
         for (index, (tx, receipt)) in (0..).zip(self.transactions.iter().zip(&self.receipts)) {
             let tx_id = TxId(tx.tx_hash().0);
             push_receipt(&mut payloads.receipts, &tx_id, receipt)?;
-            let entry = TxIndexEntry {
-                tx_id,
-                height,
-                index,
-            };
+            let entry = TxIndexEntry { tx_id, height, index };
             push_tx_index(&mut payloads.tx_index, &entry);
         }
         let body = BlockBody {

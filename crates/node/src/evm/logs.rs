@@ -46,12 +46,7 @@ impl Events {
         amounts: [U256; 2],
     ) -> Log {
         let (maker, taker) = parties;
-        let topics = vec![
-            self.order_filled,
-            order,
-            maker.into_word(),
-            taker.into_word(),
-        ];
+        let topics = vec![self.order_filled, order, maker.into_word(), taker.into_word()];
         log(router, topics, &amounts)
     }
 }

@@ -28,7 +28,7 @@ mod verify_tests;
 
 pub use error::EvmError;
 pub use generator::Generator;
-pub use spec::{ChainSpec, MAX_CALLDATA_PER_BLOCK, MAX_CHAIN_ID, MAX_TRANSACTIONS_PER_BLOCK};
+pub use spec::ChainSpec;
 pub use verify::{VerifiedCounts, verify_block};
 
 use alloy_consensus::{EthereumTxEnvelope, EthereumTypedTransaction, TxEip4844};

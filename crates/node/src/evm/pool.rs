@@ -31,11 +31,7 @@ impl Account {
             EvmError::Signing { account, source }
         })?;
         let address = Address::from_private_key(&key);
-        Ok(Self {
-            place,
-            key,
-            address,
-        })
+        Ok(Self { place, key, address })
     }
 
     /// Signs a transaction's signing hash. The nonce of the signature is derived from key and
@@ -66,9 +62,8 @@ pub(super) struct Pool {
 impl Pool {
     /// The cast that belongs to `seed`.
     pub(super) fn new(seed: u64) -> Result<Self, EvmError> {
-        let senders: Vec<Account> = (0..SENDERS)
-            .map(|place| Account::new(seed, place))
-            .collect::<Result<_, _>>()?;
+        let senders: Vec<Account> =
+            (0..SENDERS).map(|place| Account::new(seed, place)).collect::<Result<_, _>>()?;
         let mut holders: Vec<Address> = senders.iter().map(|sender| sender.address).collect();
         holders.extend(addresses(seed, "holders", HOLDERS));
         Ok(Self {

@@ -104,10 +104,7 @@ impl Schedule {
         let scaled =
             work * u128::from(self.transactions_per_block) * u128::from(CYCLE) * part.share;
         let sent = (scaled + part.phase).checked_div(self.divisor).unwrap_or(0);
-        u64::try_from(sent).map_err(|_| EvmError::HeightOutOfRange {
-            height,
-            what: "nonce",
-        })
+        u64::try_from(sent).map_err(|_| EvmError::HeightOutOfRange { height, what: "nonce" })
     }
 }
 
@@ -138,10 +135,7 @@ mod tests {
     #[test]
     fn genesis_is_empty_and_the_average_is_what_the_spec_asks_for() {
         for transactions_per_block in [1, 12, 100, 512] {
-            let spec = ChainSpec {
-                transactions_per_block,
-                ..ChainSpec::default()
-            };
+            let spec = ChainSpec { transactions_per_block, ..ChainSpec::default() };
             let schedule = Schedule::new(&spec, SENDERS);
             assert_eq!(count(&schedule, 0), 0);
             let blocks = 50 * CYCLE;
@@ -164,14 +158,8 @@ mod tests {
     fn a_nonce_over_64_bits_is_an_error() {
         let schedule = Schedule::new(&ChainSpec::default(), SENDERS);
         assert!(schedule.nonces(1 << 60).is_ok());
-        let spec = ChainSpec {
-            transactions_per_block: 512,
-            ..ChainSpec::default()
-        };
+        let spec = ChainSpec { transactions_per_block: 512, ..ChainSpec::default() };
         let error = Schedule::new(&spec, SENDERS).nonces(u64::MAX).unwrap_err();
-        assert!(matches!(
-            error,
-            EvmError::HeightOutOfRange { what: "nonce", .. }
-        ));
+        assert!(matches!(error, EvmError::HeightOutOfRange { what: "nonce", .. }));
     }
 }

@@ -55,11 +55,7 @@ impl ChainSpec {
             if (low..=high).contains(&value) {
                 return Ok(());
             }
-            Err(EvmError::Spec {
-                field,
-                value,
-                wanted: format!("{low} to {high} is accepted"),
-            })
+            Err(EvmError::Spec { field, value, wanted: format!("{low} to {high} is accepted") })
         };
         within("chain_id", self.chain_id, 1, MAX_CHAIN_ID)?;
         // Time must pass from block to block: a reader refuses a child as old as its parent.

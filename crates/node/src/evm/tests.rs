@@ -9,7 +9,8 @@ use alloy_primitives::{Address, Log};
 use alloy_rlp::Decodable;
 use secateur_core::{Block, BlockHash, MAX_SEGMENT_LEN, Segment};
 
-use crate::evm::{ChainSpec, EvmBlock, EvmError, Generator, MAX_CHAIN_ID, gas, verify_block};
+use crate::evm::spec::MAX_CHAIN_ID;
+use crate::evm::{ChainSpec, EvmBlock, EvmError, Generator, gas, verify_block};
 
 /// The first `count` blocks of the chain of `spec`.
 pub(super) fn chain(spec: ChainSpec, count: u64) -> Vec<Block> {
@@ -122,11 +123,7 @@ fn genesis_is_empty_and_has_no_parent() {
 fn most_blocks_are_small_and_a_few_are_large() {
     let blocks = chain(ChainSpec::default(), 800);
     let lens: Vec<u64> = blocks.iter().map(|b| b.payloads.total_len()).collect();
-    let within = |low, high| {
-        lens.iter()
-            .filter(|len| (low..=high).contains(*len))
-            .count()
-    };
+    let within = |low, high| lens.iter().filter(|len| (low..=high).contains(*len)).count();
     assert!(within(2_000, 20_000) > 600, "{}", within(2_000, 20_000));
     assert!(within(60_000, 220_000) > 8, "{}", within(60_000, 220_000));
     let different: HashSet<_> = lens.iter().collect();
@@ -136,10 +133,7 @@ fn most_blocks_are_small_and_a_few_are_large() {
 #[test]
 fn the_spec_sets_how_large_blocks_are_on_average() {
     let mean = |mean_calldata| {
-        let spec = ChainSpec {
-            mean_calldata,
-            ..ChainSpec::default()
-        };
+        let spec = ChainSpec { mean_calldata, ..ChainSpec::default() };
         let blocks = chain(spec, 500);
         let all: u64 = blocks.iter().map(|b| b.payloads.total_len()).sum();
         all / 500
@@ -178,11 +172,8 @@ fn every_kind_of_transaction_and_event_occurs() {
 
 #[test]
 fn the_base_fee_is_the_one_the_block_below_demands() {
-    let full = ChainSpec {
-        transactions_per_block: 16,
-        mean_calldata: 8192,
-        ..ChainSpec::default()
-    };
+    let full =
+        ChainSpec { transactions_per_block: 16, mean_calldata: 8192, ..ChainSpec::default() };
     for spec in [ChainSpec::default(), full] {
         let mut wanted = Some(gas::BASE_FEE);
         for block in chain(spec, 120) {
@@ -197,11 +188,7 @@ fn the_base_fee_is_the_one_the_block_below_demands() {
 #[test]
 fn the_fullest_specs_give_blocks_that_fit_and_verify() {
     for (transactions_per_block, mean_calldata, blocks) in [(512, 256, 6), (16, 8192, 150)] {
-        let spec = ChainSpec {
-            transactions_per_block,
-            mean_calldata,
-            ..ChainSpec::default()
-        };
+        let spec = ChainSpec { transactions_per_block, mean_calldata, ..ChainSpec::default() };
         let blocks = chain(spec, blocks);
         for block in &blocks {
             block.check(MAX_SEGMENT_LEN).unwrap();
@@ -213,10 +200,7 @@ fn the_fullest_specs_give_blocks_that_fit_and_verify() {
 
 #[test]
 fn a_chain_without_transactions_is_still_a_chain() {
-    let spec = ChainSpec {
-        transactions_per_block: 0,
-        ..ChainSpec::default()
-    };
+    let spec = ChainSpec { transactions_per_block: 0, ..ChainSpec::default() };
     for block in chain(spec, 5) {
         let counts = verify_block(&block, spec.chain_id).unwrap();
         assert_eq!(counts.transactions, 0);
@@ -226,10 +210,7 @@ fn a_chain_without_transactions_is_still_a_chain() {
 
 #[test]
 fn the_largest_chain_id_signs_and_verifies() {
-    let spec = ChainSpec {
-        chain_id: MAX_CHAIN_ID,
-        ..ChainSpec::default()
-    };
+    let spec = ChainSpec { chain_id: MAX_CHAIN_ID, ..ChainSpec::default() };
     for block in chain(spec, 5) {
         verify_block(&block, MAX_CHAIN_ID).unwrap();
     }
@@ -239,27 +220,11 @@ fn the_largest_chain_id_signs_and_verifies() {
 fn a_spec_outside_its_limits_is_refused_with_the_limits() {
     let good = ChainSpec::default();
     let bad = [
-        ChainSpec {
-            chain_id: 0,
-            ..good
-        },
-        ChainSpec {
-            chain_id: MAX_CHAIN_ID + 1,
-            ..good
-        },
-        ChainSpec {
-            block_time: 0,
-            ..good
-        },
-        ChainSpec {
-            transactions_per_block: 513,
-            mean_calldata: 0,
-            ..good
-        },
-        ChainSpec {
-            mean_calldata: 20_000,
-            ..good
-        },
+        ChainSpec { chain_id: 0, ..good },
+        ChainSpec { chain_id: MAX_CHAIN_ID + 1, ..good },
+        ChainSpec { block_time: 0, ..good },
+        ChainSpec { transactions_per_block: 513, mean_calldata: 0, ..good },
+        ChainSpec { mean_calldata: 20_000, ..good },
     ];
     for spec in bad {
         let error = Generator::new(spec).err().unwrap();
@@ -271,12 +236,6 @@ fn a_spec_outside_its_limits_is_refused_with_the_limits() {
 fn a_height_whose_timestamp_does_not_fit_is_an_error() {
     let generator = Generator::new(ChainSpec::default()).unwrap();
     let error = generator.block(u64::MAX / 12, BlockHash([1; 32]));
-    assert!(matches!(
-        error.unwrap_err(),
-        EvmError::HeightOutOfRange {
-            what: "timestamp",
-            ..
-        }
-    ));
+    assert!(matches!(error.unwrap_err(), EvmError::HeightOutOfRange { what: "timestamp", .. }));
     generator.block(1 << 50, BlockHash([1; 32])).unwrap();
 }

@@ -89,11 +89,7 @@ fn check_tx_index(block: &Block, transactions: &[SignedTx]) -> Result<(), EvmErr
     for (index, (entry, tx)) in entries.iter().zip(transactions).enumerate() {
         check_id(WHAT, index, entry.tx_id, tx)?;
         if entry.height != block.meta.height || entry.index as usize != index {
-            return Err(EvmError::Place {
-                index,
-                height: entry.height,
-                place: entry.index,
-            });
+            return Err(EvmError::Place { index, height: entry.height, place: entry.index });
         }
     }
     Ok(())
@@ -144,11 +140,7 @@ fn decode_receipt(index: usize, bytes: &[u8], tx: &SignedTx) -> Result<ReceiptEn
         return Err(EvmError::NotCanonical { what });
     }
     if receipt.ty() != tx.ty() {
-        return Err(EvmError::ReceiptType {
-            index,
-            found: receipt.ty(),
-            wanted: tx.ty(),
-        });
+        return Err(EvmError::ReceiptType { index, found: receipt.ty(), wanted: tx.ty() });
     }
     let bloom: Bloom = receipt.logs().iter().collect();
     if *receipt.logs_bloom() != bloom {
@@ -163,16 +155,11 @@ fn check_senders(transactions: &[SignedTx], chain_id: u64) -> Result<(), EvmErro
     for (index, tx) in transactions.iter().enumerate() {
         match tx.chain_id() {
             Some(found) if found != wanted => {
-                return Err(EvmError::ChainId {
-                    index,
-                    found,
-                    wanted,
-                });
+                return Err(EvmError::ChainId { index, found, wanted });
             }
             _ => {}
         }
-        tx.recover_signer()
-            .map_err(|source| EvmError::Signature { index, source })?;
+        tx.recover_signer().map_err(|source| EvmError::Signature { index, source })?;
     }
     Ok(())
 }
@@ -186,11 +173,7 @@ fn check_count(
     if found == transactions {
         return Ok(());
     }
-    Err(EvmError::Count {
-        what,
-        found,
-        transactions,
-    })
+    Err(EvmError::Count { what, found, transactions })
 }
 
 fn check_id(what: &'static str, index: usize, found: TxId, tx: &SignedTx) -> Result<(), EvmError> {
@@ -198,12 +181,7 @@ fn check_id(what: &'static str, index: usize, found: TxId, tx: &SignedTx) -> Res
     if found == wanted {
         return Ok(());
     }
-    Err(EvmError::TxId {
-        what,
-        index,
-        found,
-        wanted,
-    })
+    Err(EvmError::TxId { what, index, found, wanted })
 }
 
 fn agree<T: PartialEq + Display>(
@@ -214,9 +192,5 @@ fn agree<T: PartialEq + Display>(
     if stated == computed {
         return Ok(());
     }
-    Err(EvmError::Mismatch {
-        what,
-        stated: stated.to_string(),
-        computed: computed.to_string(),
-    })
+    Err(EvmError::Mismatch { what, stated: stated.to_string(), computed: computed.to_string() })
 }

@@ -42,10 +42,7 @@ struct Forgery {
 impl Forgery {
     fn new() -> Self {
         let block = sample();
-        Self {
-            evm: decode(&block),
-            receipts: decode_receipts(&block),
-        }
+        Self { evm: decode(&block), receipts: decode_receipts(&block) }
     }
 
     /// The forged block with its roots, ids and hash recomputed.
@@ -65,17 +62,10 @@ impl Forgery {
             parent_hash: BlockHash(header.parent_hash.0),
             timestamp: header.timestamp,
         };
-        let mut payloads = Payloads {
-            block: alloy_rlp::encode(&self.evm),
-            ..Payloads::default()
-        };
+        let mut payloads = Payloads { block: alloy_rlp::encode(&self.evm), ..Payloads::default() };
         for (index, tx) in (0..).zip(&self.evm.body.transactions) {
             let tx_id = TxId(tx.tx_hash().0);
-            let entry = TxIndexEntry {
-                tx_id,
-                height: meta.height,
-                index,
-            };
+            let entry = TxIndexEntry { tx_id, height: meta.height, index };
             push_tx_index(&mut payloads.tx_index, &entry);
             let receipt = self.receipts[index as usize].encoded_2718();
             push_receipt(&mut payloads.receipts, &tx_id, &receipt).unwrap();
@@ -110,10 +100,7 @@ fn flipping_any_byte_of_any_payload_is_noticed() {
             for flip in [0x01, 0x80] {
                 let mut bad = good.clone();
                 payload(&mut bad.payloads)[place] ^= flip;
-                assert!(
-                    verify_block(&bad, CHAIN_ID).is_err(),
-                    "byte {place} ^ {flip}"
-                );
+                assert!(verify_block(&bad, CHAIN_ID).is_err(), "byte {place} ^ {flip}");
             }
         }
     }
@@ -155,17 +142,11 @@ fn a_wrong_meta_is_refused_field_by_field() {
 #[test]
 fn a_header_that_lies_about_its_body_is_refused_field_by_field() {
     let lies: [(Lie, &str); 5] = [
-        (
-            |f| f.evm.header.transactions_root = B256::ZERO,
-            "transactions root",
-        ),
+        (|f| f.evm.header.transactions_root = B256::ZERO, "transactions root"),
         (|f| f.evm.header.receipts_root = B256::ZERO, "receipts root"),
         (|f| f.evm.header.ommers_hash = B256::ZERO, "ommers hash"),
         (|f| f.evm.header.gas_used += 1, "gas used"),
-        (
-            |f| f.evm.header.withdrawals_root = Some(B256::ZERO),
-            "withdrawals root",
-        ),
+        (|f| f.evm.header.withdrawals_root = Some(B256::ZERO), "withdrawals root"),
     ];
     for (lie, what) in lies {
         let mut forgery = Forgery::new();
@@ -194,33 +175,20 @@ fn a_receipt_of_another_type_or_with_impossible_gas_is_refused() {
     let receipt = forgery.receipt(0).clone();
     forgery.receipts[0] = ReceiptEnvelope::from_typed(TxType::Eip7702, receipt);
     let error = refused(&forgery.block());
-    assert!(
-        matches!(error, EvmError::ReceiptType { index: 0, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, EvmError::ReceiptType { index: 0, .. }), "{error}");
 
     let mut forgery = Forgery::new();
     let first = forgery.receipt(0).cumulative_gas_used;
     forgery.receipt(1).cumulative_gas_used = first;
     let error = refused(&forgery.block());
-    let nothing = matches!(
-        error,
-        EvmError::GasUsed {
-            index: 1,
-            used: 0,
-            ..
-        }
-    );
+    let nothing = matches!(error, EvmError::GasUsed { index: 1, used: 0, .. });
     assert!(nothing, "{error}");
 
     let mut forgery = Forgery::new();
     let limit = forgery.evm.body.transactions[0].gas_limit();
     forgery.receipt(0).cumulative_gas_used = limit + 1;
     let error = refused(&forgery.block());
-    assert!(
-        matches!(error, EvmError::GasUsed { index: 0, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, EvmError::GasUsed { index: 0, .. }), "{error}");
 }
 
 /// The same transaction under another signature.
@@ -240,10 +208,7 @@ fn a_signature_with_a_high_s_is_refused_though_it_recovers() {
     let low = *tx.signature();
     *tx = resigned(tx, Signature::new(low.r(), ORDER - low.s(), !low.v()));
     let error = refused(&forgery.block());
-    assert!(
-        matches!(error, EvmError::Signature { index: 2, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, EvmError::Signature { index: 2, .. }), "{error}");
 }
 
 #[test]
@@ -252,25 +217,13 @@ fn a_signature_that_nobody_made_is_refused() {
     let tx = &mut forgery.evm.body.transactions[1];
     *tx = resigned(tx, Signature::new(U256::ZERO, U256::ONE, false));
     let error = refused(&forgery.block());
-    assert!(
-        matches!(error, EvmError::Signature { index: 1, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, EvmError::Signature { index: 1, .. }), "{error}");
 }
 
 #[test]
 fn a_block_of_another_chain_is_refused() {
     let error = verify_block(&sample(), CHAIN_ID + 1).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            EvmError::ChainId {
-                found: CHAIN_ID,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, EvmError::ChainId { found: CHAIN_ID, .. }), "{error}");
 }
 
 #[test]

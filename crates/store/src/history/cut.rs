@@ -115,20 +115,25 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// Free regions of classes that the chain no longer needs are stranded. Once the arena is
-    /// longer than the target, their space goes back to the file system.
+    /// longer than its share of the target, their space goes back to the file system.
     pub(crate) fn punch_over_target(
         &self,
         control: &Control,
         txn: &mut Txn<'_, I::Snapshot>,
     ) -> Result<(), StoreError> {
-        let target = control.policy.target_bytes;
         if !self.index.ensure_reserve()? {
             // The disk is full: whatever is free gives its space back, so that the reserve can.
             txn.punch_free(&self.arena, 0)?;
             return self.index.ensure_reserve().map(drop);
         }
-        if target > 0 && txn.state.arena_end > target {
-            txn.punch_free(&self.arena, target)?;
+        let target = control.policy.target_bytes;
+        if target == 0 {
+            return Ok(());
+        }
+        // The index lives in the budget too.
+        let share = target.saturating_sub(self.index.bytes()?);
+        if txn.state.arena_end > share {
+            txn.punch_free(&self.arena, share)?;
         }
         Ok(())
     }

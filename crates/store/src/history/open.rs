@@ -52,6 +52,16 @@ impl<A: Arena, I: Index> Store<A, I> {
         Ok(ground.index.snapshot()?.get(Table::Meta, HEADER_KEY)?.is_some())
     }
 
+    /// The header of a store that is not opened yet: a look that changes nothing.
+    pub fn read_header(ground: &Ground<A, I>) -> Result<Header, StoreError> {
+        let body = ground
+            .index
+            .snapshot()?
+            .row(Table::Meta, HEADER_KEY)?
+            .ok_or_else(|| StoreError::Foreign("the index has no header of a store".into()))?;
+        Header::decode(&body)
+    }
+
     /// Makes a new store on an empty ground. A crash in the middle leaves a ground on which it
     /// can be called again.
     pub fn create(
@@ -99,10 +109,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         sabotage: Sabotage,
     ) -> Result<Self, StoreError> {
         let snapshot = ground.index.snapshot()?;
-        let header = snapshot
-            .row(Table::Meta, HEADER_KEY)?
-            .ok_or_else(|| StoreError::Foreign("the index has no header of a store".into()))?;
-        let header = Header::decode(&header)?;
+        let header = Self::read_header(&ground)?;
         check_arena_header(&ground.arena, &header)?;
         let state = State::load(&snapshot)?;
         if state.classes.len() != header.classes.classes().len() {

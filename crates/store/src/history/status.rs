@@ -187,7 +187,10 @@ impl<A: Arena, I: Index> Store<A, I> {
             "a prune is due, but pruning is off".into(),
         );
         alarm(
-            target > 0 && status.quarantined_bytes > target / QUARANTINE_ALARM_DIVISOR,
+            // Between a cut and its free much may be quarantined; only a reader keeps it so.
+            target > 0
+                && status.quarantined_bytes > target / QUARANTINE_ALARM_DIVISOR
+                && status.oldest_pin_age > 0,
             format!("{} bytes are quarantined: a reader may be stuck", status.quarantined_bytes),
         );
         alarm(

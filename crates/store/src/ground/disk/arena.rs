@@ -6,7 +6,7 @@ use crate::StoreError;
 use crate::ground::{Arena, Space};
 
 /// The arena asks for space in steps of at least and at most this much.
-const MIN_STEP: u64 = 1024 * 1024;
+const MIN_STEP: u64 = 256 * 1024;
 const MAX_STEP: u64 = 64 * 1024 * 1024;
 
 /// An arena in a file.

@@ -154,8 +154,8 @@ pub(super) fn guard<T>(call: impl FnOnce() -> Result<T, StoreError>) -> Result<T
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("a structure that cannot be");
-        Err(StoreError::corrupt("index", text))
+            .unwrap_or("no reason given");
+        Err(StoreError::corrupt("index", format!("a page that cannot be ({text})")))
     })
 }
 

@@ -1,0 +1,197 @@
+//! The command line, as clap reads it. Only shapes and help texts live here.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use secateur_core::{Height, TxId};
+
+use crate::exit::{self, Exit};
+
+/// Keeps a blockchain node's data inside a byte budget, never deletes what is still needed, and
+/// keeps whatever it deleted findable.
+#[derive(Debug, Parser)]
+#[command(name = "secateur", version, after_help = exit::help(), arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// The data directory [default: ./secateur-data; for `demo` ./secateur-demo]
+    #[arg(long, global = true, env = "SECATEUR_DATA", value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Answer in JSON; errors too, on standard error
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a generated chain live under a small budget, and watch it being pruned
+    Demo(DemoArgs),
+    /// Show the budget, the boundary, the holds and what is due
+    Status,
+    /// Show what a prune would do now, and what stops it
+    Plan,
+    /// Prune now: cut what is due, oldest first, as policy and holds allow
+    Prune(PruneArgs),
+    /// Switch the prune daemon on or off
+    Pruning(PruningArgs),
+    /// Show or change the prune policy
+    #[command(subcommand)]
+    Policy(PolicyVerb),
+    /// List the holds; register or remove the hold of an export consumer
+    Holds(HoldsArgs),
+    /// Tell the story of a block or a transaction: is it here, was it cut, when, why, who holds it
+    #[command(subcommand)]
+    Explain(ExplainVerb),
+    /// Recompute every invariant from scratch and report each difference
+    Verify(VerifyArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Append this many blocks in this run, unpaced, then end with a summary [default: about 20
+    /// blocks a second until Ctrl-C]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) blocks: Option<u64>,
+    /// The byte budget of a new demo [default: 24MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) budget: Option<String>,
+    /// The seed of a new demo's chain [default: 1]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
+    pub(crate) seed: Option<u64>,
+    /// Print plain lines even on a terminal
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Print `ack <height> <hash>` as soon as a block is acknowledged
+    #[arg(long, hide = true)]
+    pub(crate) acks: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PruneArgs {
+    /// Nominal operations of one tick [default: the policy's `max_ops_per_tick`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_ops: Option<u64>,
+    /// Only show the plan
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PruningArgs {
+    /// The kill switch
+    pub(crate) switch: Switch,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// The daemon prunes what is due
+    On,
+    /// The daemon rests; `prune` still works
+    Off,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    /// Print the policy in force
+    Show,
+    /// Change one or more keys, all or none: `target_bytes=64MiB retain_days=14`
+    Set {
+        /// What to change
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        changes: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HoldsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<HoldsVerb>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HoldsVerb {
+    /// Register an export consumer: nothing that it has not acknowledged is cut
+    Add {
+        /// Its name
+        name: String,
+        /// Its hold gives way while the budget is draining (the default)
+        #[arg(long, conflicts_with = "hard")]
+        soft: bool,
+        /// Its hold never gives way, a full disk included
+        #[arg(long)]
+        hard: bool,
+    },
+    /// Remove an export consumer and its hold
+    Remove {
+        /// Its name, with or without `export:`
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExplainVerb {
+    /// A block, by its number
+    Block {
+        /// The block's number
+        height: Height,
+    },
+    /// A transaction, by its hash
+    Tx {
+        /// The transaction's hash
+        hash: TxId,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Put back what can be derived: the free list, the counters, orphaned regions
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// With --repair: only say what it would do
+    #[arg(long, requires = "repair")]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Reads the command line. Help goes to standard output; a mistake is told with exit code 2, as
+/// JSON if that was asked for.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        let mistake = error.use_stderr();
+        if mistake && std::env::args_os().any(|arg| arg == "--json") {
+            let text = error.render().to_string();
+            exit::print_json(text.trim().trim_start_matches("error: "), Exit::Usage);
+        } else if error.print().is_err() {
+            // Nobody reads; the code still tells.
+        }
+        if mistake { Exit::Usage } else { Exit::Done }.into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed_and_its_help_lists_the_exit_codes() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_help().to_string();
+        assert!(help.contains("10  another process"), "{help}");
+    }
+}

@@ -1,0 +1,45 @@
+//! The commands on a data directory, a file each. A command opens the directory, asks the store,
+//! and shows the answer; nothing is decided here.
+
+mod explain;
+mod holds;
+mod plan;
+mod policy;
+mod prune;
+mod pruning;
+mod status;
+mod verify;
+
+use std::path::PathBuf;
+
+use clap::CommandFactory as _;
+
+use crate::cli::{Cli, Command};
+use crate::data_dir::{DEFAULT_DATA, DataDir};
+use crate::demo;
+use crate::ui::{self, Ui};
+
+/// Runs what the command line asks for.
+pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
+    let ui = Ui { json: cli.json };
+    let named = cli.data;
+    let open = |named: Option<PathBuf>| {
+        DataDir::open(&named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA)))
+    };
+    match cli.command {
+        Command::Demo(args) => demo::run(&args, named, ui),
+        Command::Status => status::run(&open(named)?, ui),
+        Command::Plan => plan::run(&open(named)?, ui),
+        Command::Prune(args) => prune::run(&open(named)?, &args, ui),
+        Command::Pruning(args) => pruning::run(&open(named)?, &args, ui),
+        Command::Policy(verb) => policy::run(&open(named)?, &verb, ui),
+        Command::Holds(args) => holds::run(&open(named)?, args.verb.as_ref(), ui),
+        Command::Explain(verb) => explain::run(&open(named)?, &verb, ui),
+        Command::Verify(args) => verify::run(&open(named)?, &args, ui),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "secateur", &mut script);
+            ui::print(&String::from_utf8_lossy(&script))
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `policy show | set`: the prune policy, changed whole or not at all.
+
+use secateur_core::{PrunePolicy, WaterMarks, format_bytes};
+use serde::Serialize;
+
+use crate::cli::PolicyVerb;
+use crate::data_dir::DataDir;
+use crate::error::NodeError;
+use crate::ui::words::{blocks, count, exact};
+use crate::ui::{Sheet, Ui};
+
+/// What a change of the policy did.
+#[derive(Debug, Serialize)]
+struct Changed {
+    old: PrunePolicy,
+    new: PrunePolicy,
+    water_marks: Option<WaterMarks>,
+    /// Blocks that a prune would cut under the new policy.
+    blocks_due: u64,
+}
+
+pub(crate) fn run(data: &DataDir, verb: &PolicyVerb, ui: Ui) -> Result<(), anyhow::Error> {
+    match verb {
+        PolicyVerb::Show => {
+            let policy = data.store.policy();
+            ui.answer(&policy, || {
+                let mut sheet = Sheet::default();
+                for (key, value) in fields(&policy) {
+                    sheet.line(format_args!("{key:<21} {value}"));
+                }
+                marks(&mut sheet, policy.water_marks());
+                sheet.finish()
+            })
+        }
+        PolicyVerb::Set { changes } => set(data, changes, ui),
+    }
+}
+
+fn set(data: &DataDir, changes: &[String], ui: Ui) -> Result<(), anyhow::Error> {
+    let old = data.store.policy();
+    let mut new = old.clone();
+    for change in changes {
+        let (key, value) = change
+            .split_once('=')
+            .ok_or_else(|| NodeError::Usage(format!("`{change}` is not of the form key=value")))?;
+        new.set(key.trim(), value.trim())?;
+    }
+    data.store.set_prune_policy(new.clone())?;
+    let changed = Changed {
+        water_marks: new.water_marks(),
+        blocks_due: data.store.prune_plan()?.totals.blocks,
+        old,
+        new,
+    };
+    ui.answer(&changed, || text(&changed))
+}
+
+fn text(changed: &Changed) -> String {
+    let mut sheet = Sheet::default();
+    let mut same = true;
+    for ((key, old), (_, new)) in fields(&changed.old).into_iter().zip(fields(&changed.new)) {
+        if old != new {
+            same = false;
+            sheet.line(format_args!("{key:<21} {old} → {new}"));
+        }
+    }
+    if same {
+        sheet.line("the policy is what it was");
+    }
+    marks(&mut sheet, changed.water_marks);
+    let due = match changed.blocks_due {
+        0 => "nothing".into(),
+        due => format!("{} (`secateur plan` shows more)", blocks(due)),
+    };
+    sheet.line(format_args!("{:<21} {due}", "due under it"));
+    sheet.finish()
+}
+
+fn marks(sheet: &mut Sheet, marks: Option<WaterMarks>) {
+    let Some(marks) = marks else {
+        sheet.line("no budget, so no water marks");
+        return;
+    };
+    for (name, bytes) in
+        [("low water", marks.low), ("high water", marks.high), ("hard water", marks.hard)]
+    {
+        sheet.line(format_args!("{name:<21} {}", exact(bytes)));
+    }
+}
+
+/// Every key with its value, in the order of the documentation.
+fn fields(policy: &PrunePolicy) -> [(&'static str, String); 9] {
+    let off = |value: u64| match value {
+        0 => "0 (off)".into(),
+        value => count(value),
+    };
+    let target = match policy.target_bytes {
+        0 => "0 (no budget)".into(),
+        bytes => format!("{bytes} ({})", format_bytes(bytes)),
+    };
+    let clock = match policy.clock {
+        secateur_core::ClockSource::Chain => "chain",
+        secateur_core::ClockSource::Wall => "wall",
+    };
+    [
+        ("target_bytes", target),
+        ("retain_days", off(u64::from(policy.retain_days))),
+        ("retain_blocks", off(policy.retain_blocks)),
+        ("headroom_ratio", policy.headroom_ratio.to_string()),
+        ("hard_emergency_ratio", policy.hard_emergency_ratio.to_string()),
+        ("max_ops_per_tick", count(policy.max_ops_per_tick)),
+        ("trigger", policy.trigger.to_string()),
+        ("min_keep_blocks", count(policy.min_keep_blocks)),
+        ("clock", clock.into()),
+    ]
+}

@@ -1,0 +1,49 @@
+//! `pruning on | off`: the kill switch of the prune daemon.
+
+use secateur_core::{Hold, HoldKind, Plan};
+use serde::Serialize;
+
+use super::plan;
+use crate::cli::{PruningArgs, Switch};
+use crate::data_dir::DataDir;
+use crate::ui::{self, Ui};
+
+/// What the switch was set to, and what is due with it.
+#[derive(Debug, Serialize)]
+struct Switched {
+    pruning_enabled: bool,
+    /// What a prune would do now; only when switched on.
+    plan: Option<Plan>,
+    warning: Option<&'static str>,
+}
+
+const UNGUARDED: &str = "no archive and no export consumer is current: what is cut will be \
+                         nowhere else, as far as this store knows";
+
+pub(crate) fn run(data: &DataDir, args: &PruningArgs, ui: Ui) -> Result<(), anyhow::Error> {
+    let enabled = args.switch == Switch::On;
+    let mut switched = Switched { pruning_enabled: enabled, plan: None, warning: None };
+    if enabled {
+        let planned = data.store.prune_plan()?;
+        ui.note(&plan::text(&planned))?;
+        if !planned.holds.iter().any(guards) {
+            switched.warning = Some(UNGUARDED);
+            ui.note(&format!("warning    {UNGUARDED}\n"))?;
+        }
+        switched.plan = Some(planned);
+        ui::confirm("pruning on", "Let the daemon prune whatever is due from now on?", args.yes)?;
+    }
+    data.store.set_pruning_enabled(enabled)?;
+    ui.answer(&switched, || {
+        if enabled {
+            "pruning is on: the daemon prunes what is due while a node or demo runs\n".into()
+        } else {
+            "pruning is off: the daemon rests; `secateur prune` still works\n".into()
+        }
+    })
+}
+
+/// Whether a hold means that somebody else has, or will have, what is cut.
+fn guards(hold: &Hold) -> bool {
+    hold.active && matches!(hold.kind, HoldKind::Archive | HoldKind::Export(_))
+}

@@ -1,0 +1,285 @@
+//! The data directory: `store.toml`, `LOCK` and `history/`.
+//!
+//! Opening changes nothing until it is sure that the directory is ours, of a format that we know,
+//! and nobody else's at the moment. What is inside `history/` is the store's business.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rustix::fs::{FlockOperation, OFlags};
+use secateur_store::ground::disk::{
+    ARENA_FILE, DiskStore, FsVolume, INDEX_FILE, RESERVE_BYTES, open_ground,
+};
+use secateur_store::{Sabotage, StoreConfig, StoreError, SystemClock};
+use serde::{Deserialize, Serialize};
+
+use crate::durable;
+use crate::error::NodeError;
+
+/// The directory of every command but the demo.
+pub(crate) const DEFAULT_DATA: &str = "./secateur-data";
+/// The newest directory format that this program reads and writes.
+const FORMAT: u32 = 1;
+const STORE_FILE: &str = "store.toml";
+const LOCK_FILE: &str = "LOCK";
+const HISTORY: &str = "history";
+
+/// What `store.toml` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoreFile {
+    format: u32,
+    chain_id: u64,
+    created_by: String,
+}
+
+/// The one field that every format has, read before the others are judged.
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: i64,
+}
+
+/// An open data directory. The store is closed before the lock is given up.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    pub(crate) store: Arc<DiskStore>,
+    pub(crate) path: PathBuf,
+    _lock: File,
+}
+
+/// A data directory that is ours and locked; its store is not open yet.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    path: PathBuf,
+    chain_id: u64,
+    lock: File,
+}
+
+impl DataDir {
+    /// Opens a directory that must be there.
+    pub(crate) fn open(path: &Path) -> Result<Self, anyhow::Error> {
+        let claimed = Claimed::existing(path)?;
+        claimed.open_store()?.ok_or_else(|| {
+            let history = path.join(HISTORY);
+            NodeError::NoHistory(history).into()
+        })
+    }
+}
+
+impl Claimed {
+    /// Claims a directory that must be there.
+    pub(crate) fn existing(path: &Path) -> Result<Self, anyhow::Error> {
+        check_directory(path)?;
+        let file = read_store_file(path)?.ok_or_else(|| {
+            if is_unclaimed(path).unwrap_or(false) {
+                NodeError::Missing(path.to_path_buf())
+            } else {
+                NodeError::ForeignDirectory(path.to_path_buf())
+            }
+        })?;
+        Ok(Self { path: path.to_path_buf(), chain_id: file.chain_id, lock: lock(path)? })
+    }
+
+    /// Claims a directory, making it for a chain if it is missing or empty. What a crash in the
+    /// middle leaves behind counts as empty.
+    pub(crate) fn existing_or_new(path: &Path, chain_id: u64) -> Result<Self, anyhow::Error> {
+        if !path.try_exists().unwrap_or(true) {
+            make_directory(path)?;
+        }
+        check_directory(path)?;
+        if read_store_file(path)?.is_none() && !is_unclaimed(path)? {
+            return Err(NodeError::ForeignDirectory(path.to_path_buf()).into());
+        }
+        let lock = lock(path)?;
+        // Looked at again, because only now nobody else can be writing it.
+        let chain_id = if let Some(file) = read_store_file(path)? {
+            file.chain_id
+        } else {
+            write_store_file(path, chain_id)?;
+            chain_id
+        };
+        Ok(Self { path: path.to_path_buf(), chain_id, lock })
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The chain that the directory is for.
+    pub(crate) fn chain_id(&self) -> u64 {
+        self.chain_id
+    }
+
+    /// Opens the store, if there is one; an unfinished creation is none.
+    pub(crate) fn open_store(self) -> Result<Option<DataDir>, anyhow::Error> {
+        self.open_with(None)
+    }
+
+    /// Opens the store, or makes it when its creation was never finished.
+    pub(crate) fn open_or_create_store(
+        self,
+        config: StoreConfig,
+    ) -> Result<DataDir, anyhow::Error> {
+        let history = self.path.join(HISTORY);
+        self.open_with(Some(config))?.ok_or_else(|| NodeError::NoHistory(history).into())
+    }
+
+    fn open_with(self, config: Option<StoreConfig>) -> Result<Option<DataDir>, anyhow::Error> {
+        let history = self.path.join(HISTORY);
+        let there = |name: &str| history.join(name).try_exists().unwrap_or(true);
+        if config.is_none() && !there(INDEX_FILE) && !there(ARENA_FILE) {
+            return Ok(None);
+        }
+        let explain = |error| explain_open(&history, error);
+        let volume = FsVolume::open(&history).map_err(explain)?;
+        let ground = open_ground(&volume, RESERVE_BYTES, Sabotage::None).map_err(explain)?;
+        let clock = Arc::new(SystemClock);
+        let store = match (DiskStore::exists(&ground).map_err(explain)?, config) {
+            (true, _) => DiskStore::open(ground, clock).map_err(explain)?,
+            (false, Some(config)) => DiskStore::create(ground, config, clock).map_err(explain)?,
+            (false, None) => return Ok(None),
+        };
+        let found = store.header().chain_id;
+        if found != self.chain_id {
+            let directory = self.chain_id;
+            let store = found;
+            return Err(NodeError::ChainMismatch { directory, store }.into());
+        }
+        Ok(Some(DataDir { store: Arc::new(store), path: self.path, _lock: self.lock }))
+    }
+}
+
+/// What a store that does not open means for its operator.
+fn explain_open(history: &Path, error: StoreError) -> anyhow::Error {
+    let path = history.display();
+    match &error {
+        StoreError::Io { source, .. }
+            if matches!(
+                source.kind(),
+                io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            anyhow::Error::from(error).context(NodeError::NotWritable(history.to_path_buf()))
+        }
+        StoreError::Corrupt { .. } | StoreError::Foreign(_) => {
+            anyhow::Error::from(error).context(format!(
+                "the history in {path} cannot be opened, so nothing can be put right in place; \
+                 restore it from a backup, or fill a new directory from its source"
+            ))
+        }
+        _ => anyhow::Error::from(error).context(format!("opening the history in {path} failed")),
+    }
+}
+
+/// Random bytes that tell a new store from any other.
+pub(crate) fn random_store_id() -> Result<[u8; 16], anyhow::Error> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut id))
+        .context("reading random bytes from /dev/urandom")?;
+    Ok(id)
+}
+
+fn check_directory(path: &Path) -> Result<(), anyhow::Error> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(NodeError::NotADirectory(path.to_path_buf()).into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(NodeError::Missing(path.to_path_buf()).into())
+        }
+        Err(error) => Err(error).with_context(|| format!("looking at {} failed", path.display())),
+    }
+}
+
+/// Whether nothing is in the directory but what an interrupted creation leaves.
+fn is_unclaimed(path: &Path) -> Result<bool, anyhow::Error> {
+    let unfinished = format!("{STORE_FILE}{}", durable::UNFINISHED);
+    for entry in std::fs::read_dir(path).with_context(|| format!("listing {}", path.display()))? {
+        let name = entry?.file_name();
+        if name != LOCK_FILE && name != unfinished.as_str() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn make_directory(path: &Path) -> Result<(), anyhow::Error> {
+    let make = || -> io::Result<()> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let parent = path.canonicalize()?;
+        File::open(parent.parent().unwrap_or(&parent))?.sync_all()
+    };
+    make().with_context(|| format!("making the data directory {}", path.display()))
+}
+
+fn read_store_file(directory: &Path) -> Result<Option<StoreFile>, anyhow::Error> {
+    let path = directory.join(STORE_FILE);
+    let Some(text) = durable::read(&path)? else {
+        return Ok(None);
+    };
+    let bad = |error: toml::de::Error| NodeError::BadFile {
+        path: path.clone(),
+        reason: error.message().to_owned(),
+    };
+    let found = toml::from_str::<FormatOnly>(&text).map_err(bad)?.format;
+    if found > i64::from(FORMAT) {
+        let path = directory.to_path_buf();
+        let known = FORMAT;
+        return Err(NodeError::NewerDirectory { path, found, known }.into());
+    }
+    let file: StoreFile = toml::from_str(&text).map_err(bad)?;
+    if file.format == 0 {
+        let reason = "format 0 does not exist".into();
+        return Err(NodeError::BadFile { path, reason }.into());
+    }
+    Ok(Some(file))
+}
+
+fn write_store_file(directory: &Path, chain_id: u64) -> Result<(), anyhow::Error> {
+    let file = StoreFile {
+        format: FORMAT,
+        chain_id,
+        created_by: concat!("secateur ", env!("CARGO_PKG_VERSION")).into(),
+    };
+    let text = toml::to_string(&file).context("writing store.toml")?;
+    let text =
+        format!("# Secateur's data directory. It must agree with the files beside it.\n{text}");
+    durable::write(directory, STORE_FILE, &text)
+}
+
+/// Takes the directory for this process alone, without waiting.
+fn lock(directory: &Path) -> Result<File, anyhow::Error> {
+    let path = directory.join(LOCK_FILE);
+    let mut file = durable::open(&path, OFlags::RDWR | OFlags::CREATE)?
+        .ok_or_else(|| NodeError::Missing(directory.to_path_buf()))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            // Only a courtesy to whoever finds the directory locked; a full disk may refuse it.
+            note_process(&mut file).unwrap_or_default();
+            Ok(file)
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let (path, pid) = (directory.to_path_buf(), noted_process(&mut file));
+            Err(NodeError::Locked { path, pid }.into())
+        }
+        Err(error) => Err(io::Error::from(error))
+            .with_context(|| format!("locking {} failed", path.display())),
+    }
+}
+
+fn note_process(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn noted_process(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}

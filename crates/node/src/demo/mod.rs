@@ -1,0 +1,151 @@
+//! `demo`: a generated chain runs live under a small budget and is pruned as it grows.
+//!
+//! Three threads beside the one that shows: one makes blocks, one appends them, one prunes. They
+//! share nothing but the store, a bounded channel and a tally. A signal only sets a flag; every
+//! end goes the same way out: daemon stopped, cuts freed, store closed, summary.
+
+mod chain;
+mod engine;
+mod feed;
+mod live;
+mod plain;
+mod show;
+mod summary;
+mod tally;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use secateur_store::Daemon;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cli::DemoArgs;
+use crate::error::NodeError;
+use crate::evm::Generator;
+use crate::ui::Ui;
+use chain::Demo;
+use engine::{Acks, Engine, Pace};
+use feed::Feed;
+use live::Live;
+use plain::{JsonLines, PlainLines};
+use show::{Event, Moment, Show};
+use summary::Summary;
+use tally::{Rate, Tally};
+
+/// Blocks of one group when nothing is paced.
+const GROUP: u64 = 16;
+/// Paced, a small group comes this often: 20 blocks a second.
+const PACED_GROUP: u64 = 2;
+const PACED_EVERY: Duration = Duration::from_millis(100);
+/// The exit code of a second signal, which does not wait: that of an interrupted shell command.
+const IMPATIENT: i32 = 130;
+
+/// Runs the demo until its blocks are appended, a signal comes or something fails.
+pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
+    let path = named.unwrap_or_else(|| PathBuf::from(chain::DEFAULT_DIRECTORY));
+    let demo = chain::open(args, &path)?;
+    let stop = stop_flag()?;
+    let tally = Arc::new(Tally::begin(&demo.data.store)?);
+    let (sender, events) = mpsc::channel();
+    let daemon = {
+        let (tally, sender) = (Arc::clone(&tally), sender.clone());
+        Daemon::start(Arc::clone(&demo.data.store), move |tick| {
+            let event = tally.pruned(tick);
+            // The one who shows may have left already; the tally has it all the same.
+            sender.send(event).unwrap_or_default();
+        })?
+    };
+    let mut show: Box<dyn Show> = if ui.json {
+        Box::new(JsonLines)
+    } else if args.plain || args.acks || !console::Term::stdout().is_term() {
+        Box::new(PlainLines)
+    } else {
+        Box::new(Live::start(&path)?)
+    };
+    let ended = drive(args, ui, &demo, &tally, &stop, (sender, events), &mut *show);
+    drop(show);
+    daemon.stop();
+    let settled = demo.data.store.settle();
+    let told = Summary::gather(&demo, &tally).and_then(|summary| summary.print(&path, ui));
+    // What stopped the run matters more than what failed while ending it.
+    ended?;
+    settled?;
+    told
+}
+
+/// Appends in a thread of its own and shows what happens until that thread ends.
+fn drive(
+    args: &DemoArgs,
+    ui: Ui,
+    demo: &Demo,
+    tally: &Tally,
+    stop: &AtomicBool,
+    (sender, events): (mpsc::Sender<Event>, Receiver<Event>),
+    show: &mut dyn Show,
+) -> Result<(), anyhow::Error> {
+    let store = &demo.data.store;
+    let pace = match args.blocks {
+        Some(_) => Pace::unpaced(GROUP),
+        None => Pace::paced(PACED_GROUP, PACED_EVERY),
+    };
+    let generator = Generator::new(demo.spec)?;
+    let feed = Feed::start(generator, store.head(), store.head_hash(), &pace, args.blocks)?;
+    let engine = Engine { store, tally, stop, acks: args.acks.then_some(Acks { json: ui.json }) };
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new()
+            .name("secateur-append".into())
+            .spawn_scoped(scope, move || {
+                let ended = engine.append_all(feed, &pace);
+                sender.send(Event::Ended).unwrap_or_default();
+                ended
+            })
+            .context("starting the append thread")?;
+        let shown = watch(demo, tally, &events, show);
+        // Whoever watched has ended, for whatever reason: so must the work.
+        stop.store(true, Ordering::Release);
+        let worked = worker.join().unwrap_or_else(|_| Err(NodeError::ThreadDied("append").into()));
+        worked.and(shown)
+    })
+}
+
+/// Shows events as they come and the state at the show's own rhythm.
+fn watch(
+    demo: &Demo,
+    tally: &Tally,
+    events: &Receiver<Event>,
+    show: &mut dyn Show,
+) -> Result<(), anyhow::Error> {
+    let mut rate = Rate::begin();
+    let mut next = Instant::now() + show.rhythm();
+    loop {
+        match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(event) => show.event(&event)?,
+            Err(RecvTimeoutError::Timeout) => {
+                next = Instant::now() + show.rhythm();
+                let counts = tally.counts();
+                show.moment(&Moment {
+                    status: demo.data.store.get_prune_status()?,
+                    rate_tenths: rate.observe(counts.appended),
+                    elapsed: tally.elapsed(),
+                    counts,
+                })?;
+            }
+        }
+    }
+}
+
+/// A flag that the first signal sets; a second signal ends the process at once.
+fn stop_flag() -> Result<Arc<AtomicBool>, anyhow::Error> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("listening for signals")?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,89 @@
+//! The demo as lines: plain ones where there is no terminal, JSON ones for programs.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use secateur_core::{StopReason, format_bytes};
+use serde_json::json;
+
+use super::show::{Event, Moment, Show};
+use crate::ui::gauge;
+use crate::ui::words::{count, height, report, tenths};
+
+const RHYTHM: Duration = Duration::from_secs(1);
+
+fn print(line: &str) -> Result<(), anyhow::Error> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// One line about every second, and one for every prune.
+#[derive(Debug)]
+pub(super) struct PlainLines;
+
+impl Show for PlainLines {
+    fn rhythm(&self) -> Duration {
+        RHYTHM
+    }
+
+    fn moment(&mut self, moment: &Moment) -> Result<(), anyhow::Error> {
+        let status = &moment.status;
+        print(&format!(
+            "head {}  boundary {}  kept {}  used {} {}  arena {}  {} blocks/s",
+            height(status.head),
+            height(status.pruned_before_block),
+            count(moment.kept()),
+            gauge::used(status),
+            gauge::state(status.pressure),
+            format_bytes(status.arena_bytes),
+            tenths(moment.rate_tenths),
+        ))?;
+        for alarm in &status.alarms {
+            print(&format!("ALARM {alarm}"))?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), anyhow::Error> {
+        match event {
+            // The next tick goes on with this report and tells it whole.
+            Event::Pruned(Some(report)) if report.stop == StopReason::MaxOps => Ok(()),
+            Event::Pruned(Some(pruned)) => {
+                print(&format!("prune {}; {}", report(pruned), pruned.stop))
+            }
+            Event::Trouble(error) => print(&format!("prune failed: {error}")),
+            Event::Pruned(None) | Event::Ended => Ok(()),
+        }
+    }
+}
+
+/// One JSON object a line.
+#[derive(Debug)]
+pub(super) struct JsonLines;
+
+impl Show for JsonLines {
+    fn rhythm(&self) -> Duration {
+        RHYTHM
+    }
+
+    fn moment(&mut self, moment: &Moment) -> Result<(), anyhow::Error> {
+        let line = json!({
+            "event": "status",
+            "appended": moment.counts.appended,
+            "blocks_per_second_tenths": moment.rate_tenths,
+            "elapsed_ms": u64::try_from(moment.elapsed.as_millis()).unwrap_or(u64::MAX),
+            "status": moment.status,
+        });
+        print(&line.to_string())
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), anyhow::Error> {
+        let line = match event {
+            Event::Pruned(Some(report)) => json!({ "event": "report", "report": report }),
+            Event::Trouble(error) => json!({ "event": "trouble", "error": error }),
+            Event::Pruned(None) | Event::Ended => return Ok(()),
+        };
+        print(&line.to_string())
+    }
+}

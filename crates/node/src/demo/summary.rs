@@ -1,0 +1,171 @@
+//! The end of a run: what it did, and proof that what is kept can still be read.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use secateur_core::{Height, PruneStatus, format_bytes};
+use serde::Serialize;
+
+use super::chain::Demo;
+use super::show::kept_blocks;
+use super::tally::{Counts, Tally, per_second_tenths};
+use crate::evm::{VerifiedCounts, verify_block};
+use crate::ui::words::{blocks, count, height, percent, plural, tenths};
+use crate::ui::{self, Sheet, Ui, gauge};
+
+/// The figures of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    event: &'static str,
+    appended: u64,
+    payload_bytes: u64,
+    elapsed_ms: u64,
+    blocks_per_second_tenths: u64,
+    reports: u64,
+    blocks_cut: u64,
+    kept_blocks: u64,
+    arena_grew_at: Option<Height>,
+    /// Blocks that were read back and recomputed at the end: the oldest kept and the newest.
+    blocks_checked: u64,
+    signatures_checked: u64,
+    logs_checked: u64,
+    status: PruneStatus,
+}
+
+impl Summary {
+    /// Reads the last figures, and two blocks as a reader would.
+    pub(super) fn gather(demo: &Demo, tally: &Tally) -> Result<Self, anyhow::Error> {
+        let elapsed = tally.elapsed();
+        let counts = tally.counts();
+        let status = demo.data.store.get_prune_status()?;
+        let checked = check_ends(demo, &status)?;
+        Ok(Self::of(&counts, elapsed, status, &checked))
+    }
+
+    fn of(
+        counts: &Counts,
+        elapsed: Duration,
+        status: PruneStatus,
+        checked: &[VerifiedCounts],
+    ) -> Self {
+        Self {
+            event: "summary",
+            appended: counts.appended,
+            payload_bytes: counts.payload_bytes,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            blocks_per_second_tenths: per_second_tenths(counts.appended, elapsed),
+            reports: counts.reports,
+            blocks_cut: counts.cut,
+            kept_blocks: kept_blocks(&status),
+            arena_grew_at: counts.arena_grew_at,
+            blocks_checked: checked.len() as u64,
+            signatures_checked: checked.iter().map(|counts| counts.transactions).sum(),
+            logs_checked: checked.iter().map(|counts| counts.logs).sum(),
+            status,
+        }
+    }
+
+    /// Prints it.
+    pub(super) fn print(&self, path: &Path, ui: Ui) -> Result<(), anyhow::Error> {
+        if ui.json {
+            return ui::print(&format!("{}\n", serde_json::to_string(self)?));
+        }
+        ui::print(&self.text(path))
+    }
+
+    fn text(&self, path: &Path) -> String {
+        let status = &self.status;
+        let mut sheet = Sheet::default();
+        sheet
+            .gap()
+            .row(
+                "appended",
+                format_args!(
+                    "{} in {}.{} s, {} blocks/s, {} of payload",
+                    blocks(self.appended),
+                    self.elapsed_ms / 1000,
+                    self.elapsed_ms % 1000 / 100,
+                    tenths(self.blocks_per_second_tenths),
+                    format_bytes(self.payload_bytes)
+                ),
+            )
+            .row("head", height(status.head))
+            .row(
+                "boundary",
+                format_args!(
+                    "{}, kept {}",
+                    height(status.pruned_before_block),
+                    blocks(self.kept_blocks)
+                ),
+            )
+            .row(
+                "used",
+                format_args!("{}, {}", gauge::used(status), gauge::styled_state(status.pressure)),
+            )
+            .row("arena", self.arena())
+            .row("", self.growth())
+            .row(
+                "pruned",
+                format_args!(
+                    "{} cut, {} in this run",
+                    blocks(self.blocks_cut),
+                    plural(self.reports, "report")
+                ),
+            );
+        if self.blocks_checked > 0 {
+            sheet.row(
+                "read back",
+                format_args!(
+                    "oldest and newest block: roots, {} and {} are right",
+                    plural(self.signatures_checked, "signature"),
+                    plural(self.logs_checked, "log")
+                ),
+            );
+        }
+        for alarm in &status.alarms {
+            sheet.row("ALARM", alarm);
+        }
+        let path = path.display();
+        sheet
+            .row("next", format_args!("secateur --data {path} status"))
+            .row("", format_args!("secateur --data {path} explain block 1"));
+        sheet.finish()
+    }
+
+    fn arena(&self) -> String {
+        let status = &self.status;
+        let share = if status.target_bytes > 0 {
+            let share = percent(status.arena_bytes, status.target_bytes);
+            format!(", {share} of the budget")
+        } else {
+            String::new()
+        };
+        let (arena, disk) = (status.arena_bytes, status.disk_bytes);
+        format!("{}{share}; {} on disk", format_bytes(arena), format_bytes(disk))
+    }
+
+    /// Whether the arena is flat: the point of the whole thing.
+    fn growth(&self) -> String {
+        match (self.arena_grew_at, self.status.head) {
+            (Some(at), Some(head)) => {
+                let flat = blocks(head.saturating_sub(at));
+                format!("last grew at block {}, flat for {flat} since", count(at))
+            }
+            _ => "did not grow in this run".into(),
+        }
+    }
+}
+
+/// Reads the oldest kept block and the newest and recomputes everything that they promise.
+fn check_ends(demo: &Demo, status: &PruneStatus) -> Result<Vec<VerifiedCounts>, anyhow::Error> {
+    let mut ends: Vec<Height> = status.oldest_kept_block.into_iter().chain(status.head).collect();
+    ends.dedup();
+    ends.into_iter()
+        .map(|height| {
+            let block = demo.data.store.get_block(height)?;
+            verify_block(&block, demo.spec.chain_id)
+                .with_context(|| format!("block {height} does not hold together"))
+        })
+        .collect()
+}

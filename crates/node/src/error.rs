@@ -1,0 +1,101 @@
+//! What this crate itself finds wrong. Each message says what happened, what was not changed and
+//! what to do; `exit.rs` gives it its code.
+
+use std::path::PathBuf;
+
+use crate::exit::Exit;
+
+/// An error of the command line, the data directory or the demo.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeError {
+    #[error(
+        "there is no data directory at {}; nothing was changed. Name one with --data <dir> or \
+         SECATEUR_DATA, or make one with `secateur demo`", .0.display()
+    )]
+    Missing(PathBuf),
+    #[error("{} is not a directory; nothing was changed", .0.display())]
+    NotADirectory(PathBuf),
+    #[error(
+        "{} is not a Secateur data directory: it holds other files and no store.toml; nothing \
+         was changed. Name an empty or new directory with --data <dir>", .0.display()
+    )]
+    ForeignDirectory(PathBuf),
+    #[error(
+        "{} was written by a newer secateur (directory format {found}, this one knows {known}); \
+         nothing was changed. Use a newer secateur", path.display()
+    )]
+    NewerDirectory { path: PathBuf, found: i64, known: u32 },
+    #[error("{} is damaged: {reason}; nothing was changed. Restore it from a backup", path.display())]
+    BadFile { path: PathBuf, reason: String },
+    #[error(
+        "{} is a symbolic link, and a link is not followed here; nothing was changed. Put the \
+         file itself there", .0.display()
+    )]
+    Symlink(PathBuf),
+    #[error(
+        "{} cannot be written: the file system is read-only or the permission is missing; \
+         nothing was changed. Mount it writable, or run as the owner", .0.display()
+    )]
+    NotWritable(PathBuf),
+    #[error(
+        "{} is in use by another process{}; nothing was changed. Stop that process first \
+         (a running demo stops with Ctrl-C), or wait for it", path.display(), process(*pid)
+    )]
+    Locked { path: PathBuf, pid: Option<u32> },
+    #[error(
+        "store.toml says chain {directory}, the history's own header says chain {store}; nothing \
+         was changed. The files come from two stores: put back the ones that belong together"
+    )]
+    ChainMismatch { directory: u64, store: u64 },
+    #[error(
+        "there is no history in {}: its creation was interrupted, or its files were removed; \
+         nothing was changed. Run the command that made it again, or restore the files", .0.display()
+    )]
+    NoHistory(PathBuf),
+    #[error(
+        "{0} asks first, and here is no terminal to ask on; nothing was changed. Add --yes if \
+         you mean it"
+    )]
+    NeedsYes(&'static str),
+    #[error("{0} was not confirmed; nothing was changed")]
+    NotConfirmed(&'static str),
+    #[error("{0}; nothing was changed")]
+    Usage(String),
+    #[error("{0}; nothing was changed")]
+    Refused(String),
+    #[error("{0}; nothing was changed")]
+    Failed(String),
+    #[error("verify found {found} differences, {repairable} of them can be repaired{hint}")]
+    Damaged { found: u64, repairable: u64, hint: &'static str },
+    /// A thread ended without a result; its own message stands on standard error.
+    #[error("the {0} thread stopped unexpectedly; what was acknowledged before is safe")]
+    ThreadDied(&'static str),
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+impl NodeError {
+    /// Its exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Missing(_)
+            | Self::NotADirectory(_)
+            | Self::ForeignDirectory(_)
+            | Self::NewerDirectory { .. }
+            | Self::Symlink(_)
+            | Self::NotWritable(_)
+            | Self::NotConfirmed(_)
+            | Self::Failed(_)
+            | Self::ThreadDied(_) => Exit::Failed,
+            Self::NeedsYes(_) | Self::Usage(_) => Exit::Usage,
+            Self::BadFile { .. }
+            | Self::ChainMismatch { .. }
+            | Self::NoHistory(_)
+            | Self::Damaged { .. } => Exit::Corrupt,
+            Self::Locked { .. } => Exit::Locked,
+            Self::Refused(_) => Exit::Refused,
+        }
+    }
+}

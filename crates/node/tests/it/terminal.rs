@@ -1,0 +1,69 @@
+//! What needs a terminal: the live view and the question before a prune.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::tempdir;
+
+use crate::tool::{SECATEUR, ask, run};
+
+/// Runs a command on a terminal of 80 columns where somebody types; the exit code and all that
+/// the screen was sent.
+fn on_a_terminal(data: &Path, words: &str, typed: &str) -> Option<(i32, String)> {
+    let command =
+        format!("stty cols 80 rows 30 -echo; exec {SECATEUR} --data {} {words}", data.display());
+    let started = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("TERM", "xterm-256color")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut script) = started else {
+        eprintln!("SKIPPED: `script` is not installed");
+        return None;
+    };
+    let mut keyboard = script.stdin.take().unwrap();
+    keyboard.write_all(typed.as_bytes()).unwrap();
+    let ran = script.wait_with_output().unwrap();
+    drop(keyboard);
+    let screen = String::from_utf8_lossy(&ran.stdout).into_owned();
+    Some((ran.status.code().unwrap_or(-1), screen))
+}
+
+#[test]
+fn the_live_view_shows_the_budget_bar_and_gives_the_cursor_back() {
+    let place = tempdir().unwrap();
+    let data = place.path().join("demo");
+    let Some((code, screen)) = on_a_terminal(&data, "demo --blocks 1500 --budget 8MiB", "") else {
+        return;
+    };
+    assert_eq!(code, 0, "{screen}");
+    for text in ["budget    █", "L low 4.7 MiB", "boundary ", "blocks/s", "← binds", "Ctrl-C"] {
+        assert!(screen.contains(text), "no `{text}` in {screen}");
+    }
+    let (hidden, shown) = (screen.rfind("\u{1b}[?25l"), screen.rfind("\u{1b}[?25h"));
+    assert!(hidden.is_some() && shown > hidden, "the cursor stays hidden: {screen}");
+    assert!(screen.contains("appended   1,500 blocks"), "{screen}");
+    for line in screen.lines() {
+        assert!(console::measure_text_width(line) <= 80, "too wide: {line}");
+    }
+}
+
+#[test]
+fn a_prune_on_a_terminal_asks_and_does_nothing_unless_the_answer_is_yes() {
+    let place = tempdir().unwrap();
+    let data = place.path().join("demo");
+    run(&data, "demo --blocks 200").ends(0);
+    run(&data, "policy set target_bytes=4MiB").ends(0);
+    let plan = ask(&data, "plan");
+    let Some((code, screen)) = on_a_terminal(&data, "prune", "n\n") else {
+        return;
+    };
+    assert_eq!(code, 1, "{screen}");
+    assert!(screen.contains("[y/N]") && screen.contains("nothing was changed"), "{screen}");
+    assert_eq!(ask(&data, "plan"), plan);
+    let (code, screen) = on_a_terminal(&data, "prune", "y\n").unwrap();
+    assert_eq!(code, 0, "{screen}");
+    assert_eq!(ask(&data, "status")["used_bytes"], plan["used_after"]);
+}

@@ -1,0 +1,78 @@
+//! What the tests share: a store in memory and blocks for it.
+
+use std::sync::Arc;
+
+use secateur_core::{Block, BlockHash, Height, PrunePolicy};
+use secateur_sim::SimClock;
+use secateur_sim::chain::{self, Shape};
+use secateur_sim::script::NOW;
+use secateur_store::ground::{MemoryArena, MemoryIndex};
+use secateur_store::{Arena, ClassTable, Ground, Index, Settings, Store, StoreConfig};
+
+pub type MemoryStore = Store<MemoryArena, MemoryIndex>;
+
+pub const SHAPE: Shape = Shape { block_len: 3000, transactions: 2, receipt_len: 100 };
+
+pub fn ground() -> Ground<MemoryArena, MemoryIndex> {
+    Ground { arena: MemoryArena::default(), index: MemoryIndex::default() }
+}
+
+pub fn config(policy: PrunePolicy, settings: Settings) -> StoreConfig {
+    StoreConfig { classes: ClassTable::small(), policy, settings, ..StoreConfig::new(7, [3; 16]) }
+}
+
+pub fn clock() -> Arc<SimClock> {
+    Arc::new(SimClock::at(NOW))
+}
+
+pub fn store_with(policy: PrunePolicy, settings: Settings) -> MemoryStore {
+    Store::create(ground(), config(policy, settings), clock()).unwrap()
+}
+
+pub fn store() -> MemoryStore {
+    store_with(PrunePolicy::default(), Settings::default())
+}
+
+/// The block that would come next.
+pub fn next_block<A: Arena, I: Index>(store: &Store<A, I>, shape: Shape) -> Block {
+    let height = store.head().map_or(10, |head| head + 1);
+    chain::block(height, store.head_hash().unwrap_or_default(), shape, 1, 0)
+}
+
+pub fn append<A: Arena, I: Index>(store: &Store<A, I>, count: u64) -> Vec<Block> {
+    append_shaped(store, count, SHAPE)
+}
+
+pub fn append_shaped<A: Arena, I: Index>(
+    store: &Store<A, I>,
+    count: u64,
+    shape: Shape,
+) -> Vec<Block> {
+    let blocks = blocks_after(store, count, shape, 0);
+    store.append_group(&blocks).unwrap();
+    blocks
+}
+
+/// Linked blocks above the head; `salt` tells forks apart.
+pub fn blocks_after<A: Arena, I: Index>(
+    store: &Store<A, I>,
+    count: u64,
+    shape: Shape,
+    salt: u64,
+) -> Vec<Block> {
+    let mut height: Height = store.head().map_or(10, |head| head + 1);
+    let mut parent: BlockHash = store.head_hash().unwrap_or_default();
+    let mut blocks = Vec::new();
+    for _ in 0..count {
+        let block = chain::block(height, parent, shape, 1, salt);
+        (height, parent) = (height + 1, block.meta.hash);
+        blocks.push(block);
+    }
+    blocks
+}
+
+/// Everything in the index, to show that nothing changed.
+pub fn rows(store: &MemoryStore) -> Vec<(u8, Vec<u8>, Vec<u8>)> {
+    let snapshot = store.index().snapshot().unwrap();
+    snapshot.rows().map(|(t, k, v)| (t as u8, k.to_vec(), v.to_vec())).collect()
+}

@@ -1,0 +1,172 @@
+//! Lookups by number and hash, queued transactions, rollback, and the export's library call.
+
+use crate::common::*;
+use secateur_core::{
+    Cursor, ExportError, LookupError, Payloads, PrunePolicy, Segment, TxId, tx_index,
+};
+use secateur_sim::chain::{self, Shape};
+use secateur_store::{Finality, MAX_QUEUED, Queued, Settings, StoreError};
+
+fn ids(block: &secateur_core::Block) -> Vec<TxId> {
+    tx_index(&block.payloads.tx_index).map(|entry| entry.unwrap().tx_id).collect()
+}
+
+fn explicit() -> Settings {
+    Settings { finality: Finality::Explicit, ..Settings::default() }
+}
+
+#[test]
+fn pruned_pending_and_not_found_are_three_different_answers() {
+    let policy = PrunePolicy { retain_blocks: 2, ..PrunePolicy::default() };
+    let store = store_with(policy, Settings::default());
+    let blocks = append(&store, 5);
+    let (gone, kept) = (ids(&blocks[0])[0], ids(&blocks[4])[1]);
+    let receipt = store.get_receipt(&gone).unwrap();
+    assert_eq!(receipt.len(), 100);
+    store.prune_now(1000).unwrap();
+    let pruned = LookupError::Pruned { pruned_before_block: 12 };
+    assert_eq!(store.get_block(12).unwrap_err().as_lookup(), Some(pruned));
+    assert_eq!(store.get_receipts(3).unwrap_err().as_lookup(), Some(pruned));
+    assert_eq!(store.get_receipt(&gone).unwrap_err().as_lookup(), Some(pruned));
+    let found = store.get_transaction(&kept).unwrap();
+    assert_eq!((found.location.height, found.location.index), (14, 1));
+    assert_eq!(found.block, blocks[4].payloads.block);
+    let unknown = LookupError::NotFound { searched_from: Some(13) };
+    assert_eq!(store.get_receipt(&TxId([9; 32])).unwrap_err().as_lookup(), Some(unknown));
+    assert_eq!(store.get_block(15).unwrap_err().as_lookup(), Some(unknown));
+    store.queue_tx(TxId([9; 32])).unwrap();
+    let pending = store.get_transaction(&TxId([9; 32])).unwrap_err();
+    assert_eq!(pending.as_lookup(), Some(LookupError::Pending));
+    assert!(pending.is_retryable());
+}
+
+#[test]
+fn a_queued_transaction_is_pending_until_included_and_again_after_a_rollback() {
+    let store = store_with(PrunePolicy::default(), explicit());
+    append(&store, 2);
+    let next = next_block(&store, SHAPE);
+    let id = ids(&next)[0];
+    assert_eq!(store.queue_tx(id).unwrap(), Queued::Added);
+    assert_eq!(store.queue_tx(id).unwrap(), Queued::Already);
+    store.append(&next).unwrap();
+    assert!(store.get_receipt(&id).is_ok());
+    assert_eq!(store.get_prune_status().unwrap().queued_transactions, 0);
+    store.rollback(11).unwrap();
+    assert_eq!(store.get_receipt(&id).unwrap_err().as_lookup(), Some(LookupError::Pending));
+    store.append(&next).unwrap();
+    store.set_finalized(12).unwrap();
+    assert_eq!(store.queue_tx(id).unwrap(), Queued::Included(12));
+    assert!(!store.drop_tx(&id).unwrap(), "its row went with finality");
+}
+
+#[test]
+fn the_queue_survives_reopening_and_is_bounded() {
+    let store = store();
+    for at in 0..MAX_QUEUED as u64 {
+        let mut id = [0u8; 32];
+        id[..8].copy_from_slice(&at.to_be_bytes());
+        assert_eq!(store.queue_tx(TxId(id)).unwrap(), Queued::Added);
+        if at == 50 {
+            break;
+        }
+    }
+    let store = secateur_store::Store::open(store.into_ground(), clock()).unwrap();
+    assert_eq!(store.get_prune_status().unwrap().queued_transactions, 51);
+    assert!(store.drop_tx(&TxId([0; 32])).unwrap());
+    assert!(!store.drop_tx(&TxId([0; 32])).unwrap());
+}
+
+#[test]
+fn hashes_are_found_in_stores_that_were_opened_again() {
+    let store = store();
+    let blocks = append(&store, 7);
+    let store = secateur_store::Store::open(store.into_ground(), clock()).unwrap();
+    assert_eq!(store.get_block_by_hash(&blocks[3].meta.hash).unwrap(), blocks[3]);
+    assert!(store.get_receipt(&ids(&blocks[6])[1]).is_ok());
+    let later = append(&store, 1);
+    assert_eq!(store.get_block_by_hash(&later[0].meta.hash).unwrap(), later[0]);
+}
+
+#[test]
+fn a_rollback_removes_unfinalised_blocks_and_another_fork_takes_their_place() {
+    let store = store_with(PrunePolicy::default(), explicit());
+    let old = append(&store, 6);
+    store.set_finalized(12).unwrap();
+    assert!(matches!(store.rollback(11), Err(StoreError::Refused { .. })), "12 is final");
+    assert_eq!(store.rollback(13).unwrap(), 2);
+    assert_eq!(store.rollback(13).unwrap(), 0);
+    let fork = blocks_after(&store, 3, SHAPE, 77);
+    store.append_group(&fork).unwrap();
+    assert_eq!(store.get_block(14).unwrap(), fork[0]);
+    assert!(store.get_block_by_hash(&old[5].meta.hash).is_err());
+    assert!(store.get_block_by_hash(&fork[2].meta.hash).is_ok());
+    assert!(store.verify(|_, _| {}).unwrap().is_clean());
+}
+
+#[test]
+fn a_rollback_below_the_first_block_empties_a_store_that_has_nothing_final() {
+    let store = store_with(PrunePolicy::default(), explicit());
+    append(&store, 3);
+    assert!(matches!(store.rollback(5), Err(StoreError::Refused { .. })));
+    assert_eq!(store.rollback(9).unwrap(), 3);
+    assert_eq!((store.head(), store.export_blocks(None, 10).unwrap().chunks.len()), (None, 0));
+    let elsewhere = chain::block(500, Default::default(), SHAPE, 1, 0);
+    store.append(&elsewhere).unwrap();
+    assert_eq!(store.head(), Some(500));
+}
+
+#[test]
+fn instant_finality_has_nothing_to_roll_back() {
+    let store = store();
+    append(&store, 3);
+    assert!(matches!(store.rollback(11), Err(StoreError::Refused { .. })));
+}
+
+#[test]
+fn the_export_walks_the_whole_store_and_says_pruned_between_two_pulls() {
+    let policy = PrunePolicy { retain_blocks: 3, ..PrunePolicy::default() };
+    let store = store_with(policy, Settings::default());
+    let blocks =
+        append_shaped(&store, 6, Shape { block_len: 700, transactions: 3, receipt_len: 50 });
+    let mut rebuilt = vec![Payloads::default(); 6];
+    let mut cursor = None;
+    loop {
+        let reply = store.export_blocks(cursor, 333).unwrap();
+        let at = cursor.map_or(10, |c: Cursor| c.block_number);
+        for chunk in &reply.chunks {
+            let into = &mut rebuilt[usize::try_from(at - 10).unwrap()];
+            let target = match chunk.segment {
+                Segment::Block => &mut into.block,
+                Segment::Receipts => &mut into.receipts,
+                Segment::TxIndex => &mut into.tx_index,
+            };
+            assert_eq!(target.len(), chunk.start as usize);
+            target.extend_from_slice(&chunk.bytes);
+        }
+        if reply.chunks.is_empty() {
+            break;
+        }
+        cursor = reply.next_cursor;
+    }
+    assert_eq!(rebuilt, blocks.into_iter().map(|b| b.payloads).collect::<Vec<_>>());
+    let middle = Cursor { block_number: 11, segment: 1, byte_offset: 5 };
+    store.export_blocks(Some(middle), 10).unwrap();
+    store.prune_now(1000).unwrap();
+    assert!(matches!(
+        store.export_blocks(Some(middle), 10),
+        Err(StoreError::Export(ExportError::Pruned { pruned_before_block: 12 }))
+    ));
+    assert_eq!(store.export_blocks(None, 1).unwrap().next_cursor.unwrap().block_number, 13);
+}
+
+#[test]
+fn only_final_blocks_are_exported() {
+    let store = store_with(PrunePolicy::default(), explicit());
+    append(&store, 4);
+    assert_eq!(store.get_head(), None);
+    assert_eq!(store.export_blocks(None, 100).unwrap().next_cursor, None);
+    store.set_finalized(11).unwrap();
+    assert_eq!(store.get_head(), Some(11));
+    let caught_up = Some(Cursor::at_block(12));
+    assert_eq!(store.export_blocks(caught_up, 100).unwrap().next_cursor, caught_up);
+}

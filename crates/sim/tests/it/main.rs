@@ -1,0 +1,21 @@
+//! The store's behaviour, told as sentences. The long programmes (crash, corruption, faults,
+//! saboteurs) are commands of this crate; here are their small forms and everything else.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod append;
+mod budget;
+mod common;
+mod concurrency;
+mod damage;
+mod disk;
+mod holds;
+mod lookups;
+mod model;
+mod programme;
+mod recovery;
