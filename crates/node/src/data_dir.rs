@@ -140,16 +140,17 @@ impl Claimed {
         let ground = open_ground(&volume, RESERVE_BYTES, Sabotage::None).map_err(explain)?;
         let clock = Arc::new(SystemClock);
         let store = match (DiskStore::exists(&ground).map_err(explain)?, config) {
-            (true, _) => DiskStore::open(ground, clock).map_err(explain)?,
+            (true, _) => {
+                let store = DiskStore::read_header(&ground).map_err(explain)?.chain_id;
+                if store != self.chain_id {
+                    let directory = self.chain_id;
+                    return Err(NodeError::ChainMismatch { directory, store }.into());
+                }
+                DiskStore::open(ground, clock).map_err(explain)?
+            }
             (false, Some(config)) => DiskStore::create(ground, config, clock).map_err(explain)?,
             (false, None) => return Ok(None),
         };
-        let found = store.header().chain_id;
-        if found != self.chain_id {
-            let directory = self.chain_id;
-            let store = found;
-            return Err(NodeError::ChainMismatch { directory, store }.into());
-        }
         Ok(Some(DataDir { store: Arc::new(store), path: self.path, _lock: self.lock }))
     }
 }

@@ -14,6 +14,7 @@ pub mod enumerate;
 pub mod faults;
 pub mod grounds;
 pub mod image;
+pub mod kill;
 pub mod model;
 pub mod readers;
 pub mod rng;

@@ -1,14 +1,15 @@
 //! The reliability programme's command.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use parking_lot::Mutex;
 use secateur_sim::enumerate::Plan;
 use secateur_sim::script::Op;
-use secateur_sim::{corrupt, enumerate, faults, saboteurs};
-use secateur_store::Sabotage;
+use secateur_sim::{corrupt, enumerate, faults, kill, saboteurs};
+use secateur_store::{Sabotage, StoreError};
 
 #[derive(Debug, Parser)]
 #[command(about = "Secateur's reliability programme")]
@@ -55,12 +56,49 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         workloads: u64,
     },
+    /// Kill a real process on a real directory at seeded moments and check what it left.
+    Kill {
+        #[command(flatten)]
+        load: Load,
+        /// How often to kill.
+        #[arg(long, default_value_t = 20)]
+        kills: u64,
+    },
+    /// The load that `kill` runs and kills.
+    #[command(hide = true)]
+    Load {
+        #[command(flatten)]
+        load: Load,
+        /// Where.
+        #[arg(long)]
+        directory: PathBuf,
+    },
     /// Plant each bug and check that it is caught.
     Saboteurs {
         /// The seed.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+}
+
+#[derive(Debug, Args)]
+struct Load {
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Blocks to reach.
+    #[arg(long, default_value_t = 130_000)]
+    blocks: u64,
+    /// The budget; the default keeps somewhat over 100,000 blocks.
+    #[arg(long, default_value_t = 540 << 20)]
+    target_bytes: u64,
+}
+
+impl Load {
+    fn plan(&self, kills: u64) -> kill::Plan {
+        let (seed, blocks, target_bytes) = (self.seed, self.blocks, self.target_bytes);
+        kill::Plan { seed, blocks, kills, target_bytes }
+    }
 }
 
 fn main() -> ExitCode {
@@ -85,6 +123,11 @@ fn main() -> ExitCode {
             let clean = tally.first().is_empty();
             finish(&tally.first(), &tally.line(), clean)
         }
+        Command::Kill { load, kills } => kill_and_check(&load.plan(kills)),
+        Command::Load { load, directory } => match kill::load(&directory, &load.plan(0)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => finish(&[error.to_string()], "load failed", false),
+        },
         Command::Saboteurs { seed } => catch_saboteurs(seed),
     }
 }
@@ -109,6 +152,23 @@ fn sweep_damage(seed: u64, stride: u64) -> ExitCode {
         Ok(tally) => finish(&tally.first(), &tally.line(), tally.wrong() == 0),
         Err(error) => finish(&[error.to_string()], "corrupt failed", false),
     }
+}
+
+fn kill_and_check(plan: &kill::Plan) -> ExitCode {
+    let directory = std::env::temp_dir().join(format!("secateur-kill-{}", std::process::id()));
+    let ran = std::env::current_exe()
+        .map_err(|source| StoreError::io("finding this program", source))
+        .and_then(|program| kill::run(&program, &directory, plan));
+    let (troubles, line, good) = match ran {
+        Ok(tally) => (vec![], tally.line(), tally.lost == 0 && tally.findings == 0),
+        Err(error) => (vec![error.to_string()], "kill failed".into(), false),
+    };
+    let replay = format!("replay: -- kill --seed {} --blocks {}", plan.seed, plan.blocks);
+    let troubles = if good { troubles } else { [troubles, vec![replay]].concat() };
+    if let Err(error) = std::fs::remove_dir_all(&directory) {
+        eprintln!("{} was not removed: {error}", directory.display());
+    }
+    finish(&troubles, &line, good)
 }
 
 fn catch_saboteurs(seed: u64) -> ExitCode {

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use secateur_core::{
-    Block, CoreError, LookupError, MAX_SEGMENT_LEN, Payloads, TxId, TxIndexEntry, push_tx_index,
+    Block, BlockHash, CoreError, LookupError, MAX_SEGMENT_LEN, Payloads, TxId, TxIndexEntry,
+    push_tx_index,
 };
 use secateur_sim::chain::{self, Shape};
 use secateur_store::StoreError;
@@ -17,19 +18,9 @@ fn refused(store: &MemoryStore, blocks: &[Block]) -> StoreError {
 #[test]
 fn an_empty_store_accepts_any_first_height() {
     let store = store();
-    let first = chain::block(1_000_000, TxId::default().0.into_hash(), SHAPE, 1, 0);
+    let first = chain::block(1_000_000, BlockHash::default(), SHAPE, 1, 0);
     assert_eq!(store.append(&first).unwrap().head, 1_000_000);
     assert_eq!(store.get_block(1_000_000).unwrap(), first);
-}
-
-trait IntoHash {
-    fn into_hash(self) -> secateur_core::BlockHash;
-}
-
-impl IntoHash for [u8; 32] {
-    fn into_hash(self) -> secateur_core::BlockHash {
-        secateur_core::BlockHash(self)
-    }
 }
 
 #[test]
@@ -126,7 +117,7 @@ fn a_small_block_takes_one_region_of_the_smallest_class_that_holds_it() {
 #[test]
 fn a_pruned_height_cannot_be_appended_again() {
     let policy = secateur_core::PrunePolicy { retain_blocks: 1, ..Default::default() };
-    let store = store_with(policy, Default::default());
+    let store = store_with(policy, secateur_store::Settings::default());
     let blocks = append(&store, 3);
     store.prune_now(1000).unwrap();
     let error = refused(&store, &blocks[..1]);

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use secateur_core::{
-    Cursor, ExportError, LookupError, Payloads, PrunePolicy, Segment, TxId, tx_index,
+    BlockHash, Cursor, ExportError, LookupError, Payloads, PrunePolicy, Segment, TxId, tx_index,
 };
 use secateur_sim::chain::{self, Shape};
 use secateur_store::{Finality, MAX_QUEUED, Queued, Settings, StoreError};
@@ -110,7 +110,7 @@ fn a_rollback_below_the_first_block_empties_a_store_that_has_nothing_final() {
     assert!(matches!(store.rollback(5), Err(StoreError::Refused { .. })));
     assert_eq!(store.rollback(9).unwrap(), 3);
     assert_eq!((store.head(), store.export_blocks(None, 10).unwrap().chunks.len()), (None, 0));
-    let elsewhere = chain::block(500, Default::default(), SHAPE, 1, 0);
+    let elsewhere = chain::block(500, BlockHash::default(), SHAPE, 1, 0);
     store.append(&elsewhere).unwrap();
     assert_eq!(store.head(), Some(500));
 }

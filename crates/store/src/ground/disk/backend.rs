@@ -44,11 +44,12 @@ impl<F> Clone for Backend<F> {
 impl<F: VolumeFile> Backend<F> {
     pub(super) fn open<V: Volume<File = F>>(
         volume: &V,
+        may_make: bool,
         reserve_bytes: u64,
         sabotage: Sabotage,
     ) -> Result<Self, StoreError> {
         let file = volume.open(INDEX_FILE)?;
-        let slots = Mutex::new(load_slots(&file)?);
+        let slots = Mutex::new(load_slots(&file, may_make)?);
         let shared = Arc::new(Shared {
             file,
             slots,
@@ -116,9 +117,12 @@ impl<F: VolumeFile> Backend<F> {
 }
 
 /// The header slots of a file; a file whose making was interrupted starts anew.
-fn load_slots(file: &impl VolumeFile) -> Result<HeaderSlots, StoreError> {
+fn load_slots(file: &impl VolumeFile, may_make: bool) -> Result<HeaderSlots, StoreError> {
     match HeaderSlots::load(file) {
         Ok(Some(slots)) => Ok(slots),
+        Ok(None) if !may_make => {
+            Err(StoreError::corrupt("index", "it has no header, but the arena holds data"))
+        }
         Ok(None) => {
             file.set_len(0).map_err(|source| StoreError::io("making the index", source))?;
             Ok(HeaderSlots::blank())

@@ -26,6 +26,8 @@ pub(super) const SHIFT: u64 = 8192;
 const SLOT_STRIDE: u64 = 4096;
 const SLOT_LEN: usize = 1024;
 const MAGIC: [u8; 8] = *b"SECINDEX";
+/// redb writes its own magic last when it makes a file, and never without it afterwards.
+const REDB_MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
 
 type Header = [u8; HEADER_LEN];
 
@@ -54,6 +56,7 @@ impl HeaderSlots {
             })
             .max_by_key(|(sequence, ..)| *sequence);
         match (newest, slots) {
+            (Some((_, _, header)), _) if !header.starts_with(&REDB_MAGIC) => Ok(None),
             (Some((sequence, at, header)), _) => {
                 Ok(Some(Self { header: *header, durable: Some((sequence, at)), dirty: false }))
             }

@@ -74,13 +74,15 @@ impl<F: VolumeFile> IndexFile for Backend<F> {
 }
 
 impl RedbIndex {
-    /// Opens the index of a volume, making it if it is not there.
+    /// Opens the index of a volume. Only where `may_make` says that no data depends on it is an
+    /// index made that is not there, or whose making was interrupted.
     pub fn open<V: Volume>(
         volume: &V,
+        may_make: bool,
         reserve_bytes: u64,
         sabotage: Sabotage,
     ) -> Result<Self, StoreError> {
-        let backend = Backend::open(volume, reserve_bytes, sabotage)?;
+        let backend = Backend::open(volume, may_make, reserve_bytes, sabotage)?;
         let len = backend.len().map_err(|source| StoreError::io("measuring the index", source))?;
         if len > 0
             && let Err(detail) = backend.check()?

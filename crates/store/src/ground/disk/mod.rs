@@ -41,10 +41,11 @@ pub fn open_ground<V: Volume>(
         return Err(StoreError::Foreign("there is an index but no arena file".into()));
     }
     let arena = FileArena::open(volume.clone())?;
-    if !index_there && arena_holds_data(&arena)? {
+    let holds_data = arena_holds_data(&arena)?;
+    if !index_there && holds_data {
         return Err(StoreError::Foreign("there is an arena with data but no index file".into()));
     }
-    let index = RedbIndex::open(volume, reserve_bytes, sabotage)?;
+    let index = RedbIndex::open(volume, !holds_data, reserve_bytes, sabotage)?;
     Ok(Ground { arena, index })
 }
 

@@ -1,0 +1,47 @@
+# The commands that a contributor or an operator needs. CI runs `make test`.
+
+CARGO ?= cargo
+SIM := $(CARGO) run --release --quiet -p secateur-sim --
+# Both counts are floors: the programme checks at least so many distinct images.
+CRASH_IMAGES ?= 300000
+FUZZ_SECONDS ?= 15
+NAME ?=
+
+.PHONY: demo test prepare lint unit programme fuzz bench docs
+
+demo:
+	$(CARGO) run --release -- demo
+
+test: prepare lint unit programme fuzz
+	@echo "everything passed"
+
+# Installs what the tests need on Debian when root, and says what is missing otherwise.
+prepare:
+	@scripts/prepare
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked
+	$(CARGO) clippy -p secateur-core -p secateur-store --no-default-features --locked
+
+# The node is tested without the simulator beside it, so that no planted bug is compiled in.
+unit:
+	scripts/test --workspace --exclude secateur-sim --locked
+	scripts/test -p secateur-sim --locked
+
+programme:
+	$(SIM) crash --images $(CRASH_IMAGES)
+	$(SIM) corrupt
+	$(SIM) faults
+	$(SIM) saboteurs
+	$(SIM) kill
+
+fuzz:
+	fuzz/run $(FUZZ_SECONDS)
+
+bench:
+	bench/run $(NAME)
+
+docs:
+	$(CARGO) doc --workspace --no-deps --locked
+	@echo "open target/doc/secateur_store/index.html"
