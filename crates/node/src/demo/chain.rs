@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use secateur_core::{PrunePolicy, Ratio, format_bytes, parse_bytes};
+use secateur_core::{PrunePolicy, format_bytes, parse_bytes};
 use secateur_store::{ClassTable, Clock as _, StoreConfig, SystemClock};
 use serde::{Deserialize, Serialize};
 
@@ -20,10 +20,6 @@ const DEMO_FILE: &str = "demo.toml";
 const DEFAULT_BUDGET: u64 = 24 * 1024 * 1024;
 /// Below this a group of blocks alone would pass the water marks.
 const MIN_BUDGET: u64 = 4 * 1024 * 1024;
-/// Twice the default, in ten-thousandths. It makes the drain from high to low water long enough to
-/// watch, and leaves room for the index and for free regions, which weigh more in a budget this
-/// small than in a real one.
-const HEADROOM: u16 = 4_000;
 const DEFAULT_SEED: u64 = 1;
 
 const CHAIN_ID: u64 = 1337;
@@ -140,7 +136,6 @@ fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, 
     }
     let policy = PrunePolicy {
         target_bytes: budget.unwrap_or(DEFAULT_BUDGET),
-        headroom_ratio: Ratio::from_basis_points(HEADROOM)?,
         ..PrunePolicy::default()
     };
     let mut config = StoreConfig::new(CHAIN_ID, random_store_id()?);

@@ -99,12 +99,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         } else {
             self.settle_into(control, &mut txn)?
         };
-        self.punch_over_target(control, &mut txn)?;
         let wall = self.clock.now_seconds();
         let mut extents = Vec::with_capacity(blocks.len());
         for (block, tx_count) in blocks {
             extents.push(stage(&mut txn, block, *tx_count, wall)?);
         }
+        self.punch_over_target(control, &mut txn)?;
         self.check_headroom(txn.fresh_bytes)?;
         self.arena.grow(txn.state.arena_end)?;
         for ((block, _), extents) in blocks.iter().zip(&extents) {

@@ -114,8 +114,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
     }
 
-    /// Free regions of classes that the chain no longer needs are stranded. Once the arena is
-    /// longer than its share of the target, their space goes back to the file system.
+    /// Free regions of classes that the chain no longer needs are stranded. When arena and index
+    /// together would pass the target, their space goes back to the file system.
     pub(crate) fn punch_over_target(
         &self,
         control: &Control,
@@ -130,10 +130,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         if target == 0 {
             return Ok(());
         }
-        // The index lives in the budget too.
-        let share = target.saturating_sub(self.index.bytes()?);
-        if txn.state.arena_end > share {
-            txn.punch_free(&self.arena, share)?;
+        // The index lives in the budget too, and what this batch is about to take counts already.
+        let taken = self.arena.space()?.given + self.index.bytes()? + txn.fresh_bytes;
+        let over = taken.saturating_sub(target);
+        if over > 0 {
+            let resident = txn.state.resident_bytes(&self.header.classes);
+            txn.punch_free(&self.arena, resident.saturating_sub(over))?;
         }
         Ok(())
     }

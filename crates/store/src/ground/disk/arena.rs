@@ -47,7 +47,7 @@ impl<V: Volume> Arena for FileArena<V> {
         if len <= now {
             return Ok(());
         }
-        let step = (now / 16).clamp(MIN_STEP, MAX_STEP);
+        let step = (now / 64).clamp(MIN_STEP, MAX_STEP);
         let allocate = |to: u64| self.file.allocate(now, to - now);
         let stepped = if now == 0 { len } else { len.max(now + step) };
         // A step too large for what is left still leaves the exact amount.
