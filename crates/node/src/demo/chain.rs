@@ -134,10 +134,8 @@ fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, 
     if claimed.chain_id() != CHAIN_ID {
         return Err(other().into());
     }
-    let policy = PrunePolicy {
-        target_bytes: budget.unwrap_or(DEFAULT_BUDGET),
-        ..PrunePolicy::default()
-    };
+    let policy =
+        PrunePolicy { target_bytes: budget.unwrap_or(DEFAULT_BUDGET), ..PrunePolicy::default() };
     let mut config = StoreConfig::new(CHAIN_ID, random_store_id()?);
     config.classes = ClassTable::small();
     config.policy = policy.clone();

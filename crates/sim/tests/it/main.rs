@@ -19,3 +19,4 @@ mod lookups;
 mod model;
 mod programme;
 mod recovery;
+mod tidy;

@@ -1,0 +1,80 @@
+//! The rules of the house that a compiler does not know.
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn sources(dir: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root().join(dir)];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn no_source_file_is_longer_than_500_lines_and_each_says_what_lives_in_it() {
+    for (path, text) in sources("crates") {
+        let lines = text.lines().count();
+        assert!(lines <= 500, "{} has {lines} lines: a room is missing", path.display());
+        let is_test_module = path.file_name().is_some_and(|name| {
+            let name = name.to_string_lossy();
+            name == "tests.rs" || name.ends_with("_tests.rs")
+        });
+        let documented = text.starts_with("//!") || is_test_module;
+        assert!(documented, "{} has no module doc", path.display());
+    }
+}
+
+#[test]
+fn core_and_store_name_no_file_thread_or_clock_outside_the_disk_ground() {
+    let banned = ["std::fs", "std::thread", "std::time", "SystemTime", "Instant::now", "std::net"];
+    let allowed = ["ground/disk", "history/daemon.rs", "store/src/clock.rs"];
+    for dir in ["crates/core/src", "crates/store/src"] {
+        for (path, text) in sources(dir) {
+            let shown = path.to_string_lossy().into_owned();
+            if allowed.iter().any(|part| shown.contains(part)) {
+                continue;
+            }
+            for word in banned {
+                assert!(!text.contains(word), "{shown} names {word}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_invariant_is_cited_by_a_test_or_checker() {
+    let mut texts = String::new();
+    for dir in ["crates/sim/src", "crates/sim/tests", "crates/store/src"] {
+        for (path, text) in sources(dir) {
+            if !path.ends_with("tidy.rs") {
+                texts.push_str(&text);
+            }
+        }
+    }
+    let cited = |number: u32| {
+        let name = format!("I{number}");
+        texts.match_indices(&name).any(|(at, _)| {
+            let rest = &texts[at + name.len()..];
+            !rest.starts_with(|c: char| c.is_alphanumeric())
+        })
+    };
+    let listed = std::fs::read_to_string(root().join("INVARIANTS.md")).unwrap();
+    for number in 1..=10 {
+        assert!(listed.contains(&format!("| I{number} |")), "I{number} is not listed");
+        assert!(cited(number), "I{number} is cited by no test");
+    }
+}
