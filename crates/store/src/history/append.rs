@@ -8,7 +8,7 @@ use secateur_core::{
 
 use super::hashes::BlockIds;
 use super::record::{BlobPtr, BlockRecord};
-use super::state::{Finality, State, Tip};
+use super::state::{State, Tip};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::ground::{Arena, Index, Snapshot, Table};
@@ -110,13 +110,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         for ((block, _), extents) in blocks.iter().zip(&extents) {
             self.write_extents(block, extents)?;
         }
-        let included = if control.queue.is_empty() { Vec::new() } else { tx_ids(blocks)? };
-        let instant = control.settings.finality == Finality::Instant;
-        let queue = control.queue_after_append(&mut txn, &included, instant);
+        if !control.queue.is_empty() {
+            control.include(&mut txn, tx_ids(blocks)?.into_iter());
+        }
         self.sync_arena()?;
         self.commit(control, txn)?;
         control.quarantined.drain(..freed);
-        control.queue = queue;
         if self.hashes.is_built() {
             self.hashes.insert_blocks(blocks.iter().filter_map(|(block, _)| ids_of(block).ok()));
         }

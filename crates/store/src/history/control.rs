@@ -48,8 +48,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut control = self.writer()?;
         let mut txn = self.begin(&control)?;
         txn.put_document(Table::Meta, POLICY_KEY, &policy)?;
-        let before = std::mem::replace(&mut control.policy, policy);
-        self.commit(&mut control, txn).inspect_err(|_| control.policy = before)?;
+        txn.mirrors.policy = Some(policy);
+        self.commit(&mut control, txn)?;
         drop(control);
         self.ring();
         Ok(())
@@ -65,9 +65,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             txn.state.finalized = txn.state.head.map(|tip| tip.height);
         }
         txn.put_document(Table::Meta, SETTINGS_KEY, &settings)?;
-        self.commit(&mut control, txn)?;
-        control.settings = settings;
-        Ok(())
+        txn.mirrors.settings = Some(settings);
+        self.commit(&mut control, txn)
     }
 
     /// The kill switch: whether the daemon prunes.
@@ -96,10 +95,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let mut txn = self.begin(&control)?;
         txn.state.finalized = Some(height);
-        let queue = control.queue_after_finality(&mut txn, height);
-        self.commit(&mut control, txn)?;
-        control.queue = queue;
-        Ok(())
+        control.finalize_queue(&mut txn, height);
+        self.commit(&mut control, txn)
     }
 
     /// Moves the archive hold up to `height`: every block up to it is in a verified part. Only

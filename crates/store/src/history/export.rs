@@ -45,8 +45,7 @@ impl<A: Arena, S: Snapshot> PayloadSource for ExportView<'_, A, S> {
 impl<A: Arena, I: Index> Store<A, I> {
     /// The newest exportable block.
     pub fn get_head(&self) -> Option<Height> {
-        let control = self.control.lock();
-        export_head(&control.state, &control.settings)
+        self.ends().export_head
     }
 
     /// One step of the export: at most one block, at most `max_bytes`.

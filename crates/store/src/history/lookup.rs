@@ -4,6 +4,7 @@ use secateur_core::{Block, BlockHash, Height, LookupError, Segment, TxId, receip
 
 use super::append::ids_of;
 use super::hashes::{Maps, TxLocation};
+use super::queue::is_pending;
 use super::record::BlockRecord;
 use super::store::Store;
 use super::view::View;
@@ -27,12 +28,12 @@ type Found<'a, A, S> = (View<'a, A, S>, BlockRecord, TxLocation);
 impl<A: Arena, I: Index> Store<A, I> {
     /// The newest block's height.
     pub fn head(&self) -> Option<Height> {
-        self.control.lock().state.head.map(|tip| tip.height)
+        self.ends().head.map(|(height, _)| height)
     }
 
     /// The newest block's hash.
     pub fn head_hash(&self) -> Option<BlockHash> {
-        self.control.lock().state.head.map(|tip| tip.hash)
+        self.ends().head.map(|(_, hash)| hash)
     }
 
     /// A block by its number.
@@ -86,8 +87,8 @@ impl<A: Arena, I: Index> Store<A, I> {
     fn find_transaction(&self, id: &TxId) -> Result<Found<'_, A, I::Snapshot>, StoreError> {
         self.build_hashes()?;
         let location = self.hashes.transaction(id);
-        let pending = matches!(self.control.lock().queue.get(id), Some(None));
         let view = self.view()?;
+        let pending = is_pending(&view.snapshot, id)?;
         let absent = if pending {
             LookupError::Pending
         } else {

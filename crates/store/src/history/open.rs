@@ -129,7 +129,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         let queue = load_queue(&snapshot)?;
         let quarantined = journal_entries(&snapshot)?;
         drop(snapshot);
-        let control = Control { state, policy, settings, queue, quarantined };
+        let pending = queue.values().filter(|included| included.is_none()).count() as u64;
+        let control = Control { state, policy, settings, queue, pending, quarantined };
         let store = Self::assemble(ground, header, clock, control, sabotage);
         if !sabotage.is(Sabotage::SkipRecoveryFree) {
             store.settle()?;

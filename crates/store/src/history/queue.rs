@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use secateur_core::{Height, Reader, TxId, Writer};
 
+use super::state::Finality;
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::StoreError;
@@ -27,7 +28,8 @@ pub enum Queued {
     Included(Height),
 }
 
-type Queue = BTreeMap<TxId, Option<Height>>;
+/// Queued transactions, each with the height that includes it, if one does.
+pub(crate) type Queue = BTreeMap<TxId, Option<Height>>;
 
 fn encode(included: Option<Height>) -> Vec<u8> {
     let mut out = Writer::new();
@@ -35,74 +37,97 @@ fn encode(included: Option<Height>) -> Vec<u8> {
     out.finish()
 }
 
+/// Whether a transaction is queued and in no block, as a snapshot shows it.
+pub(crate) fn is_pending(rows: &impl Snapshot, id: &TxId) -> Result<bool, StoreError> {
+    let Some(body) = rows.row(Table::Queue, &id.0)? else { return Ok(false) };
+    Ok(decode(&body)?.is_none())
+}
+
+fn decode(body: &[u8]) -> Result<Option<Height>, StoreError> {
+    let mut from = Reader::new("queue row", body);
+    let included = from.optional_u64().map_err(row_error("queue"))?;
+    from.finish().map_err(row_error("queue"))?;
+    Ok(included)
+}
+
 /// Reads the whole queue; it is bounded.
 pub(crate) fn load_queue(rows: &impl Snapshot) -> Result<Queue, StoreError> {
     let mut queue = Queue::new();
     rows.rows(Table::Queue, &[], |key, body| {
         let id = Reader::new("queue key", key).array().map_err(row_error("queue"))?;
-        let mut from = Reader::new("queue row", body);
-        let included = from.optional_u64().map_err(row_error("queue"))?;
-        queue.insert(TxId(id), included);
+        queue.insert(TxId(id), decode(body)?);
         let full = queue.len() > MAX_QUEUED;
         Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(queue)
 }
 
+/// A queued transaction's row as a batch leaves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueRow {
+    Pending,
+    Included(Height),
+    Gone,
+}
+
+/// A change of the queue.
+pub(crate) type QueueChange = (TxId, QueueRow);
+
+impl<S: Snapshot> Txn<'_, S> {
+    /// Changes one row of the queue, and the mirror with it once the batch is committed.
+    fn set_queued(&mut self, id: TxId, row: QueueRow) {
+        match row {
+            QueueRow::Pending => self.put(Table::Queue, &id.0, encode(None)),
+            QueueRow::Included(height) => self.put(Table::Queue, &id.0, encode(Some(height))),
+            QueueRow::Gone => self.delete(Table::Queue, &id.0),
+        }
+        self.mirrors.queue.push((id, row));
+    }
+}
+
 impl Control {
-    /// The queue once the given ids are included; the rows change in the same batch.
-    pub(crate) fn queue_after_append<S: Snapshot>(
+    /// Notes which queued transactions are included now; those in a final block are done.
+    pub(crate) fn include<S: Snapshot>(
         &self,
         txn: &mut Txn<'_, S>,
-        included: &[(TxId, Height)],
-        final_at_once: bool,
-    ) -> Queue {
-        let mut queue = self.queue.clone();
-        for (id, height) in included {
-            if !queue.contains_key(id) {
-                continue;
-            }
-            if final_at_once {
-                queue.remove(id);
-                txn.delete(Table::Queue, &id.0);
-            } else {
-                queue.insert(*id, Some(*height));
-                txn.put(Table::Queue, &id.0, encode(Some(*height)));
-            }
+        included: impl Iterator<Item = (TxId, Height)>,
+    ) {
+        let final_at_once = self.settings.finality == Finality::Instant;
+        for (id, height) in included.filter(|(id, _)| self.queue.contains_key(id)) {
+            let row = if final_at_once { QueueRow::Gone } else { QueueRow::Included(height) };
+            txn.set_queued(id, row);
         }
-        queue
     }
 
-    /// The queue once everything up to `finalized` is final.
-    pub(crate) fn queue_after_finality<S: Snapshot>(
-        &self,
-        txn: &mut Txn<'_, S>,
-        finalized: Height,
-    ) -> Queue {
-        let (done, queue): (Queue, Queue) = self
-            .queue
-            .iter()
-            .partition(|(_, included)| included.is_some_and(|height| height <= finalized));
-        for id in done.keys() {
-            txn.delete(Table::Queue, &id.0);
+    /// Forgets queued transactions whose block is final now.
+    pub(crate) fn finalize_queue<S: Snapshot>(&self, txn: &mut Txn<'_, S>, finalized: Height) {
+        for (id, included) in &self.queue {
+            if included.is_some_and(|height| height <= finalized) {
+                txn.set_queued(*id, QueueRow::Gone);
+            }
         }
-        queue
     }
 
-    /// The queue once everything above `to` is gone again.
-    pub(crate) fn queue_after_rollback<S: Snapshot>(
-        &self,
-        txn: &mut Txn<'_, S>,
-        to: Option<Height>,
-    ) -> Queue {
-        let mut queue = self.queue.clone();
-        for (id, included) in &mut queue {
+    /// Makes queued transactions pending again whose block is above `to`.
+    pub(crate) fn roll_back_queue<S: Snapshot>(&self, txn: &mut Txn<'_, S>, to: Option<Height>) {
+        for (id, included) in &self.queue {
             if included.is_some_and(|height| to.is_none_or(|to| height > to)) {
-                *included = None;
-                txn.put(Table::Queue, &id.0, encode(None));
+                txn.set_queued(*id, QueueRow::Pending);
             }
         }
-        queue
+    }
+
+    /// Brings the mirror in step with a batch that is committed.
+    pub(crate) fn adopt_queue(&mut self, changes: Vec<QueueChange>) {
+        for (id, row) in changes {
+            let before = match row {
+                QueueRow::Pending => self.queue.insert(id, None),
+                QueueRow::Included(height) => self.queue.insert(id, Some(height)),
+                QueueRow::Gone => self.queue.remove(&id),
+            };
+            self.pending += u64::from(row == QueueRow::Pending);
+            self.pending = self.pending.saturating_sub(u64::from(before == Some(None)));
+        }
     }
 }
 
@@ -124,9 +149,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("queue_tx", reason));
         }
         let mut txn = self.begin(&control)?;
-        txn.put(Table::Queue, &id.0, encode(None));
+        txn.set_queued(id, QueueRow::Pending);
         self.commit(&mut control, txn)?;
-        control.queue.insert(id, None);
         Ok(Queued::Added)
     }
 
@@ -137,9 +161,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Ok(false);
         }
         let mut txn = self.begin(&control)?;
-        txn.delete(Table::Queue, &id.0);
+        txn.set_queued(*id, QueueRow::Gone);
         self.commit(&mut control, txn)?;
-        control.queue.remove(id);
         Ok(true)
     }
 }

@@ -42,9 +42,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         let left = if empties { None } else { Some(BlockRecord::load(&txn, to)?) };
         set_head(&mut txn.state, left.as_ref());
         let kept = left.map(|record| record.meta.height);
-        let queue = control.queue_after_rollback(&mut txn, kept);
+        control.roll_back_queue(&mut txn, kept);
         self.commit_cut(&mut control, txn, freed, &journal)?;
-        control.queue = queue;
         self.hashes.roll_back(kept);
         Ok(head.height - to)
     }

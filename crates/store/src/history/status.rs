@@ -32,7 +32,6 @@ struct Forecast {
 impl<A: Arena, I: Index> Store<A, I> {
     /// The state of the family in one value.
     pub fn get_prune_status(&self) -> Result<PruneStatus, StoreError> {
-        let queued = self.control.lock().queue.values().filter(|i| i.is_none()).count() as u64;
         let view = self.view()?;
         let (state, table) = (&view.state, &self.header.classes);
         let situation = self.situation_of(&view.snapshot, state)?;
@@ -77,7 +76,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             budget_blocks: forecast.budget_blocks,
             budget_days_hundredths: forecast.budget_days_hundredths,
             seconds_to_high_water: forecast.seconds_to_high_water,
-            queued_transactions: queued,
+            queued_transactions: self.ends().queued,
             journal_entries: journal_len(&view.snapshot)?,
             oldest_pin_age: self.pins.oldest_age(),
             decreasing_timestamps: state.counters.decreasing_timestamps,

@@ -1,16 +1,18 @@
 //! The store itself: what it owns, how a batch is opened and committed, and how it is poisoned.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard};
-use secateur_core::{Height, PrunePolicy, TxId};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use secateur_core::{BlockHash, Height, PrunePolicy};
 
+use super::control::export_head;
 use super::hashes::HashRoom;
 use super::pins::Pins;
+use super::queue::Queue;
 use super::state::{Header, Settings, State};
-use super::txn::Txn;
+use super::txn::{Mirrors, Txn};
 use crate::ground::{Arena, Ground, Index};
 use crate::{Clock, Sabotage, StoreError};
 
@@ -20,9 +22,29 @@ pub(crate) struct Control {
     pub policy: PrunePolicy,
     pub settings: Settings,
     /// Queued transactions and the height that includes them, if one does.
-    pub queue: BTreeMap<TxId, Option<Height>>,
+    pub queue: Queue,
+    /// How many of them no block includes.
+    pub pending: u64,
     /// Journal entries that are durable and not freed, with the epoch of their cut.
     pub quarantined: VecDeque<(u64, u64)>,
+}
+
+/// What readers ask for without waiting for the writer: the ends as of the last commit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ends {
+    pub head: Option<(Height, BlockHash)>,
+    pub export_head: Option<Height>,
+    pub queued: u64,
+}
+
+impl Control {
+    fn ends(&self) -> Ends {
+        Ends {
+            head: self.state.head.map(|tip| (tip.height, tip.hash)),
+            export_head: export_head(&self.state, &self.settings),
+            queued: self.pending,
+        }
+    }
 }
 
 type Bell = Box<dyn Fn() + Send + Sync>;
@@ -35,6 +57,7 @@ pub struct Store<A, I> {
     pub(crate) header: Header,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) control: Mutex<Control>,
+    ends: RwLock<Ends>,
     pub(crate) pins: Pins,
     pub(crate) hashes: HashRoom,
     pub(crate) sabotage: Sabotage,
@@ -57,6 +80,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             index: ground.index,
             header,
             clock,
+            ends: RwLock::new(control.ends()),
             control: Mutex::new(control),
             pins: Pins::default(),
             hashes: HashRoom::default(),
@@ -120,22 +144,36 @@ impl<A: Arena, I: Index> Store<A, I> {
         error
     }
 
+    pub(crate) fn ends(&self) -> Ends {
+        *self.ends.read()
+    }
+
     pub(crate) fn begin(&self, control: &Control) -> Result<Txn<'_, I::Snapshot>, StoreError> {
         let snapshot = self.index.snapshot()?;
         Ok(Txn::new(snapshot, control.state.clone(), &self.header.classes, self.sabotage))
     }
 
-    /// Commits a batch and only then adopts its state.
+    /// Commits a batch and only then adopts its state and what it changed of the mirrors.
     pub(crate) fn commit(
         &self,
         control: &mut Control,
         mut txn: Txn<'_, I::Snapshot>,
     ) -> Result<(), StoreError> {
         let used = txn.state.used_bytes(&self.header.classes);
-        txn.state.pressure = txn.state.pressure.observe(used, control.policy.water_marks());
-        let (changes, state) = txn.finish();
+        let policy = txn.mirrors.policy.as_ref().unwrap_or(&control.policy);
+        txn.state.pressure = txn.state.pressure.observe(used, policy.water_marks());
+        let (changes, state, mirrors) = txn.finish();
         self.index.commit(changes).map_err(|error| self.poison(error))?;
         control.state = state;
+        let Mirrors { policy, settings, queue } = mirrors;
+        if let Some(policy) = policy {
+            control.policy = policy;
+        }
+        if let Some(settings) = settings {
+            control.settings = settings;
+        }
+        control.adopt_queue(queue);
+        *self.ends.write() = control.ends();
         Ok(())
     }
 

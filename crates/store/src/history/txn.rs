@@ -3,19 +3,30 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use secateur_core::PrunePolicy;
 use serde::Serialize;
 
-use super::state::{STATE_KEY, State};
+use super::queue::QueueChange;
+use super::state::{STATE_KEY, Settings, State};
 use crate::class::ClassTable;
 use crate::ground::{Change, Snapshot, Table, Visit};
 use crate::rows::seal;
 use crate::{Sabotage, StoreError};
+
+/// What the writer knows besides the state and is to know after the commit, where it changes.
+#[derive(Default)]
+pub(crate) struct Mirrors {
+    pub policy: Option<PrunePolicy>,
+    pub settings: Option<Settings>,
+    pub queue: Vec<QueueChange>,
+}
 
 /// A batch in the making over a snapshot of what is committed. Reads see the batch's own changes.
 pub(crate) struct Txn<'a, S> {
     snapshot: S,
     changes: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
     pub state: State,
+    pub mirrors: Mirrors,
     pub classes: &'a ClassTable,
     pub sabotage: Sabotage,
     /// Bytes of regions allocated here that the medium has yet to give.
@@ -29,7 +40,15 @@ impl<'a, S: Snapshot> Txn<'a, S> {
         classes: &'a ClassTable,
         sabotage: Sabotage,
     ) -> Self {
-        Self { snapshot, changes: BTreeMap::new(), state, classes, sabotage, fresh_bytes: 0 }
+        Self {
+            snapshot,
+            changes: BTreeMap::new(),
+            state,
+            mirrors: Mirrors::default(),
+            classes,
+            sabotage,
+            fresh_bytes: 0,
+        }
     }
 
     /// Sets a row; its value is sealed here and nowhere else.
@@ -55,8 +74,8 @@ impl<'a, S: Snapshot> Txn<'a, S> {
         self.changes.insert((table, key.to_vec()), None);
     }
 
-    /// The changes, the state row among them, and the state to adopt once they are committed.
-    pub(crate) fn finish(mut self) -> (Vec<Change>, State) {
+    /// The changes, the state row among them, and what to adopt once they are committed.
+    pub(crate) fn finish(mut self) -> (Vec<Change>, State, Mirrors) {
         self.state.commits += 1;
         let body = self.state.encode();
         self.put(Table::Meta, STATE_KEY, body);
@@ -65,7 +84,7 @@ impl<'a, S: Snapshot> Txn<'a, S> {
             .into_iter()
             .map(|((table, key), value)| Change { table, key, value })
             .collect();
-        (changes, self.state)
+        (changes, self.state, self.mirrors)
     }
 }
 
