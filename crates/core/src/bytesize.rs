@@ -1,4 +1,4 @@
-//! Byte counts as people write and read them: `64MiB`, `1.5 GiB`, `500000000`.
+//! Byte counts as people write and read them: `64MiB`, `2 GB`, `500_000_000`.
 
 use crate::CoreError;
 
@@ -25,6 +25,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, CoreError> {
         .iter()
         .find_map(|(unit, factor)| lower.strip_suffix(unit).map(|digits| (digits, *factor)))
         .unwrap_or((lower.as_str(), 1));
+    if !digits.trim().starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(refuse("is not a whole number"));
+    }
     let number: u64 =
         digits.trim().replace('_', "").parse().map_err(|_| refuse("is not a whole number"))?;
     number.checked_mul(factor).ok_or_else(|| refuse("is too large"))
@@ -58,7 +61,17 @@ mod tests {
 
     #[test]
     fn nonsense_and_overflow_are_refused() {
-        for text in ["", "MiB", "-1", "1.5GiB", "99999999999999999999", "20000000TiB", "5 apples"] {
+        for text in [
+            "",
+            "MiB",
+            "-1",
+            "+1",
+            "_1",
+            "1.5GiB",
+            "99999999999999999999",
+            "20000000TiB",
+            "5 apples",
+        ] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

@@ -102,7 +102,7 @@ pub struct Chunk {
 pub struct ExportReply {
     /// The pieces, all of one block.
     pub chunks: Vec<Chunk>,
-    /// Where to go on; none only when the store is empty and no cursor was given.
+    /// Where to go on; none only when no cursor was given and nothing can be exported yet.
     pub next_cursor: Option<Cursor>,
 }
 

@@ -167,7 +167,7 @@ pub enum ClockSource {
 
 /// What to keep. `target_bytes` outranks the two retentions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct PrunePolicy {
     /// The byte budget; 0 means none.
     pub target_bytes: u64,

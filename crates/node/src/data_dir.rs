@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, OFlags};
 use secateur_store::ground::disk::{
-    ARENA_FILE, DiskStore, FsVolume, INDEX_FILE, RESERVE_BYTES, open_ground,
+    ARENA_FILE, DiskStore, FsVolume, INDEX_FILE, RESERVE_BYTES, open_ground, sync_ancestors,
 };
 use secateur_store::{Sabotage, StoreConfig, StoreError, SystemClock};
 use serde::{Deserialize, Serialize};
@@ -212,8 +212,7 @@ fn is_unclaimed(path: &Path) -> Result<bool, anyhow::Error> {
 fn make_directory(path: &Path) -> Result<(), anyhow::Error> {
     let make = || -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let parent = path.canonicalize()?;
-        File::open(parent.parent().unwrap_or(&parent))?.sync_all()
+        sync_ancestors(path)
     };
     make().with_context(|| format!("making the data directory {}", path.display()))
 }

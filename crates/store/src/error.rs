@@ -160,13 +160,16 @@ impl StoreError {
 
     /// A failed call on the medium; a full medium becomes [`StoreError::DiskFull`].
     pub fn io(what: &'static str, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::DiskFull { what, needed: 0, available: 0 }
-            }
-            _ => Self::Io { what, source },
+        if is_full(&source) {
+            return Self::DiskFull { what, needed: 0, available: 0 };
         }
+        Self::Io { what, source }
     }
+}
+
+/// Whether a call failed for want of space, be it the disk's or a quota's.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn shortage(needed: u64, available: u64) -> String {

@@ -55,14 +55,19 @@ impl<A: Arena, I: Index> Store<A, I> {
         Ok(())
     }
 
-    /// Changes the settings. Finality cannot become explicit again once blocks are final.
+    /// Changes the settings. What was final stays final.
     pub fn set_settings(&self, settings: Settings) -> Result<(), StoreError> {
         let mut control = self.writer()?;
         let mut txn = self.begin(&control)?;
         if control.settings.finality == Finality::Instant && settings.finality == Finality::Explicit
         {
-            // What was final stays final.
             txn.state.finalized = txn.state.head.map(|tip| tip.height);
+        }
+        if settings.finality == Finality::Instant
+            && let Some(head) = txn.state.head
+        {
+            // Every block is final now, so no queued transaction can come back.
+            control.finalize_queue(&mut txn, head.height);
         }
         txn.put_document(Table::Meta, SETTINGS_KEY, &settings)?;
         txn.mirrors.settings = Some(settings);

@@ -54,7 +54,9 @@ fn decode(body: &[u8]) -> Result<Option<Height>, StoreError> {
 pub(crate) fn load_queue(rows: &impl Snapshot) -> Result<Queue, StoreError> {
     let mut queue = Queue::new();
     rows.rows(Table::Queue, &[], |key, body| {
-        let id = Reader::new("queue key", key).array().map_err(row_error("queue"))?;
+        let mut from = Reader::new("queue key", key);
+        let id = from.array().map_err(row_error("queue"))?;
+        from.finish().map_err(row_error("queue"))?;
         queue.insert(TxId(id), decode(body)?);
         let full = queue.len() > MAX_QUEUED;
         Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -14,6 +14,9 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Regions begin behind the arena's header.
 pub const ARENA_HEADER_LEN: u64 = ALIGNMENT as u64;
 
+/// No count that a store keeps ever comes near this.
+const MAX_COUNT: u64 = 1 << 62;
+
 const HEADER_MAGIC: [u8; 8] = *b"SECATEUR";
 const ARENA_MAGIC: [u8; 8] = *b"SECARENA";
 
@@ -62,6 +65,9 @@ impl Header {
             return Err(StoreError::Foreign("the index has another program's header".into()));
         }
         let found = from.u32().map_err(&bad)?;
+        if found == 0 {
+            return Err(StoreError::corrupt("header", "format version 0 never was"));
+        }
         if found > FORMAT_VERSION {
             return Err(StoreError::NewerFormat { found, known: FORMAT_VERSION });
         }
@@ -106,7 +112,7 @@ pub enum Finality {
 
 /// What an operator may change besides the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// When a block counts as final.
     pub finality: Finality,
@@ -169,8 +175,6 @@ pub(crate) struct State {
     pub finalized: Option<Height>,
     pub archived: Option<Height>,
     pub arena_end: u64,
-    /// Counts commits, so that no two of them write the same state.
-    pub commits: u64,
     pub journal_next: u64,
     pub report_next: u64,
     pub last_prune_at: Option<u64>,
@@ -190,7 +194,6 @@ impl State {
             finalized: None,
             archived: None,
             arena_end: ARENA_HEADER_LEN,
-            commits: 0,
             journal_next: 0,
             report_next: 0,
             last_prune_at: None,
@@ -220,12 +223,14 @@ impl State {
 
     fn sum(&self, table: &ClassTable, count: impl Fn(&ClassCount) -> u64) -> u64 {
         let sizes = table.classes().iter().map(|class| u64::from(*class));
-        sizes.zip(&self.classes).map(|(size, c)| size * count(c)).sum()
+        sizes
+            .zip(&self.classes)
+            .fold(0, |sum: u64, (size, c)| sum.saturating_add(size.saturating_mul(count(c))))
     }
 
     /// Bytes of regions that are used or quarantined (I5).
     pub(crate) fn kept_bytes(&self, table: &ClassTable) -> u64 {
-        self.sum(table, |c| c.used + c.quarantine)
+        self.sum(table, |c| c.used.saturating_add(c.quarantine))
     }
 
     /// The bytes that triggers and stops decide on.
@@ -235,7 +240,9 @@ impl State {
 
     /// Bytes of regions that the file system has really given.
     pub(crate) fn resident_bytes(&self, table: &ClassTable) -> u64 {
-        self.sum(table, |c| c.used + c.quarantine + c.free.saturating_sub(c.punched))
+        self.sum(table, |c| {
+            c.used.saturating_add(c.quarantine).saturating_add(c.free.saturating_sub(c.punched))
+        })
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -245,7 +252,7 @@ impl State {
             out.u64(tip.height).bytes(&tip.hash.0).u64(tip.timestamp).u64(tip.max_timestamp);
         }
         out.optional_u64(self.first).optional_u64(self.boundary).optional_u64(self.finalized);
-        out.optional_u64(self.archived).u64(self.arena_end).u64(self.commits);
+        out.optional_u64(self.archived).u64(self.arena_end);
         out.u64(self.journal_next).u64(self.report_next).optional_u64(self.last_prune_at);
         out.flag(self.pressure.draining).flag(self.pressure.emergency).flag(self.pruning_enabled);
         out.u64(self.counters.decreasing_timestamps).u64(self.counters.implausible_timestamps);
@@ -276,7 +283,6 @@ impl State {
             finalized: from.optional_u64()?,
             archived: from.optional_u64()?,
             arena_end: from.u64()?,
-            commits: from.u64()?,
             journal_next: from.u64()?,
             report_next: from.u64()?,
             last_prune_at: from.optional_u64()?,
@@ -289,8 +295,39 @@ impl State {
             },
             classes: Self::decode_classes(&mut from)?,
         };
+        if !state.is_possible() {
+            return Err(from.error("its heights contradict each other".into()));
+        }
         from.finish()?;
         Ok(state)
+    }
+
+    /// Whether operations could have led here: a head with a first block at or below it, at least
+    /// one block above the boundary, nothing final or archived that is not here, a height left
+    /// above the head; or no block at all. And counts so small that adding to them cannot fail.
+    fn is_possible(&self) -> bool {
+        let head = self.head.map(|tip| tip.height);
+        let heights = match head {
+            None => self.first.is_none() && self.boundary.is_none(),
+            Some(head) => {
+                head < Height::MAX
+                    && self.first.is_some_and(|first| first <= head)
+                    && self.boundary.is_none_or(|boundary| boundary < head)
+            }
+        };
+        let Counters { decreasing_timestamps, implausible_timestamps, overruns } = self.counters;
+        let counts = [
+            self.journal_next,
+            self.report_next,
+            decreasing_timestamps,
+            implausible_timestamps,
+            overruns,
+        ];
+        let classes = self.classes.iter().flat_map(|c| [c.used, c.quarantine, c.free, c.punched]);
+        heights
+            && self.finalized <= head
+            && self.archived <= head
+            && counts.into_iter().chain(classes).all(|count| count < MAX_COUNT)
     }
 
     fn decode_classes(from: &mut Reader<'_>) -> Result<Vec<ClassCount>, CoreError> {
@@ -344,7 +381,7 @@ mod tests {
         let mut state = State::empty(&ClassTable::standard());
         state.head =
             Some(Tip { height: 9, hash: BlockHash([3; 32]), timestamp: 4, max_timestamp: 5 });
-        state.boundary = Some(3);
+        (state.first, state.boundary) = (Some(1), Some(3));
         state.pressure.draining = true;
         state.classes[2] = ClassCount { used: 1, quarantine: 2, free: 3, punched: 1 };
         let body = state.encode();

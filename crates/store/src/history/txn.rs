@@ -76,7 +76,6 @@ impl<'a, S: Snapshot> Txn<'a, S> {
 
     /// The changes, the state row among them, and what to adopt once they are committed.
     pub(crate) fn finish(mut self) -> (Vec<Change>, State, Mirrors) {
-        self.state.commits += 1;
         let body = self.state.encode();
         self.put(Table::Meta, STATE_KEY, body);
         let changes = self

@@ -11,6 +11,7 @@ use redb::StorageBackend;
 use super::header_slots::{HEADER_LEN, HeaderSlots, SHIFT};
 use super::volume::{Volume, VolumeFile};
 use super::{INDEX_FILE, RESERVE_FILE};
+use crate::error::is_full;
 use crate::{Sabotage, StoreError};
 
 /// Space is asked for ahead of writing in steps of this much, so that a page that redb already
@@ -80,7 +81,7 @@ impl<F: VolumeFile> Backend<F> {
                 shared.reserve_intact.store(true, Ordering::Release);
                 Ok(true)
             }
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
                 // What a failed attempt took would be missing elsewhere.
                 shared.reserve.set_len(0)?;
                 Ok(false)
@@ -105,7 +106,7 @@ impl<F: VolumeFile> Backend<F> {
             Ok(())
         };
         match attempt(end.div_ceil(ALLOCATE_STEP) * ALLOCATE_STEP) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
                 if shared.reserve_intact.swap(false, Ordering::AcqRel) {
                     shared.reserve.set_len(0)?;
                 }
@@ -148,7 +149,9 @@ impl<F: VolumeFile> StorageBackend for Backend<F> {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let (at, len) = in_header(offset, out.len());
         let (head, tail) = out.split_at_mut(len);
-        self.shared.slots.lock().read(at, head);
+        if !head.is_empty() {
+            self.shared.slots.lock().read(at, head);
+        }
         if tail.is_empty() {
             return Ok(());
         }

@@ -25,9 +25,6 @@ use crate::{Sabotage, StoreError};
 /// Memory that redb may use for its pages.
 pub const INDEX_CACHE_BYTES: usize = 64 * 1024 * 1024;
 
-/// The row by which a check tells that it saw the newest commit: every batch writes it anew.
-const WITNESS: (Table, &[u8]) = (Table::Meta, b"state");
-
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 pub(super) fn definition(table: Table) -> Definition {
@@ -40,7 +37,7 @@ pub struct RedbIndex {
     database: RwLock<Option<Database>>,
     file: Arc<dyn IndexFile>,
     /// redb panicked on something it read; closing it would write on top of that.
-    broken: AtomicBool,
+    broken: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for RedbIndex {
@@ -49,14 +46,12 @@ impl std::fmt::Debug for RedbIndex {
     }
 }
 
-/// What a check of the file saw: the witness row, or what is wrong.
-type Checked = Result<Option<Vec<u8>>, String>;
-
 /// What the index asks of its own file, whatever the volume.
 trait IndexFile: Send + Sync {
     fn given(&self) -> io::Result<u64>;
     fn ensure_reserve(&self) -> io::Result<bool>;
-    fn check(&self) -> Result<Checked, StoreError>;
+    /// What is wrong with the newest commit, if anything is.
+    fn check(&self) -> Result<Option<String>, StoreError>;
 }
 
 impl<F: VolumeFile> IndexFile for Backend<F> {
@@ -68,8 +63,8 @@ impl<F: VolumeFile> IndexFile for Backend<F> {
         Self::ensure_reserve(self)
     }
 
-    fn check(&self) -> Result<Checked, StoreError> {
-        probe::check(self.clone(), WITNESS)
+    fn check(&self) -> Result<Option<String>, StoreError> {
+        probe::check(self.clone(), true)
     }
 }
 
@@ -83,20 +78,15 @@ impl RedbIndex {
         sabotage: Sabotage,
     ) -> Result<Self, StoreError> {
         let backend = Backend::open(volume, may_make, reserve_bytes, sabotage)?;
-        let len = backend.len().map_err(|source| StoreError::io("measuring the index", source))?;
-        if len > 0
-            && let Err(detail) = backend.check()?
-        {
-            return Err(StoreError::corrupt("index", detail));
-        }
+        check_before_opening(&backend)?;
         let file = Arc::new(backend.clone());
         let database = guard(|| {
             let mut builder = redb::Builder::new();
             builder.set_cache_size(INDEX_CACHE_BYTES);
             builder.create_with_backend(backend).map_err(index_error)
         })?;
-        let (database, broken) = (RwLock::new(Some(database)), AtomicBool::new(false));
-        let index = Self { database, file, broken };
+        let database = RwLock::new(Some(database));
+        let index = Self { database, file, broken: Arc::default() };
         index.make_tables()?;
         Ok(index)
     }
@@ -126,11 +116,14 @@ impl RedbIndex {
         let database = self.database.read();
         let database =
             database.as_ref().ok_or_else(|| StoreError::Poisoned("the index is closed".into()))?;
-        guard(|| call(database)).inspect_err(|error| {
-            if error.is_corruption() {
-                self.broken.store(true, Ordering::Release);
-            }
-        })
+        guard(|| call(database)).inspect_err(|error| note(&self.broken, error))
+    }
+}
+
+/// Remembers that something damaged was met.
+fn note(broken: &AtomicBool, error: &StoreError) {
+    if error.is_corruption() {
+        broken.store(true, Ordering::Release);
     }
 }
 
@@ -146,6 +139,19 @@ impl Drop for RedbIndex {
             drop(database);
             Ok(())
         }));
+    }
+}
+
+/// Refuses a file with a damaged page. One that is being made has nothing to check yet.
+fn check_before_opening<F: VolumeFile>(backend: &Backend<F>) -> Result<(), StoreError> {
+    let failed = |source| StoreError::io("checking the index", source);
+    if backend.len().map_err(failed)? == 0 {
+        return Ok(());
+    }
+    let strict = probe::newest_must_be_whole(backend).map_err(failed)?;
+    match probe::check(backend.clone(), strict)? {
+        Some(detail) => Err(StoreError::corrupt("index", detail)),
+        None => Ok(()),
     }
 }
 
@@ -178,6 +184,7 @@ type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 pub struct RedbSnapshot {
     transaction: ReadTransaction,
     tables: [OnceCell<Rows>; Table::ALL.len()],
+    broken: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for RedbSnapshot {
@@ -205,18 +212,31 @@ impl RedbSnapshot {
     }
 }
 
+impl RedbSnapshot {
+    fn guard<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        guard(call).inspect_err(|error| note(&self.broken, error))
+    }
+}
+
 impl Snapshot for RedbSnapshot {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        guard(|| {
+        self.guard(|| {
             let value = self.table(table)?.get(key).map_err(index_error)?;
             Ok(value.map(|value| value.value().to_vec()))
         })
     }
 
     fn scan(&self, table: Table, from: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        let mut rows = guard(|| self.table(table)?.range::<&[u8]>(from..).map_err(index_error))?;
-        while let Some(row) = guard(|| rows.next().transpose().map_err(index_error))? {
-            if visit(row.0.value(), row.1.value())?.is_break() {
+        let mut rows =
+            self.guard(|| self.table(table)?.range::<&[u8]>(from..).map_err(index_error))?;
+        let mut next = || {
+            self.guard(|| {
+                let row = rows.next().transpose().map_err(index_error)?;
+                Ok(row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+            })
+        };
+        while let Some((key, value)) = next()? {
+            if visit(&key, &value)?.is_break() {
                 break;
             }
         }
@@ -229,7 +249,8 @@ impl Index for RedbIndex {
 
     fn snapshot(&self) -> Result<RedbSnapshot, StoreError> {
         let transaction = self.with(|database| database.begin_read().map_err(index_error))?;
-        Ok(RedbSnapshot { transaction, tables: std::array::from_fn(|_| OnceCell::new()) })
+        let tables = std::array::from_fn(|_| OnceCell::new());
+        Ok(RedbSnapshot { transaction, tables, broken: Arc::clone(&self.broken) })
     }
 
     fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
@@ -259,16 +280,8 @@ impl Index for RedbIndex {
     }
 
     fn check(&self) -> Result<Vec<String>, StoreError> {
-        // No commit may come between the newest row and the look at the file.
-        let database = self.database.write();
-        let newest = match database.as_ref() {
-            Some(database) => guard(|| probe::read_row(database, WITNESS))?,
-            None => None,
-        };
-        match self.file.check()? {
-            Ok(seen) if seen == newest => Ok(Vec::new()),
-            Ok(_) => Ok(vec!["the newest commit cannot be read back from the file".into()]),
-            Err(detail) => Ok(vec![detail]),
-        }
+        // No commit may come while the file is looked at.
+        let _database = self.database.write();
+        Ok(self.file.check()?.into_iter().collect())
     }
 }

@@ -10,7 +10,7 @@ mod volume;
 
 pub use arena::FileArena;
 pub use index::{INDEX_CACHE_BYTES, RedbIndex, RedbSnapshot};
-pub use volume::{FsFile, FsVolume, Volume, VolumeFile};
+pub use volume::{FsFile, FsVolume, Volume, VolumeFile, sync_ancestors};
 
 use super::Ground;
 use crate::{Sabotage, Store, StoreError};

@@ -1,26 +1,36 @@
 //! A look at the index file that cannot change it.
 //!
-//! redb trusts the pages it reads and panics on some damaged ones; its own integrity check
-//! compares every page with its checksum, but mends what it finds by going back to an older
-//! commit, which would be a silent loss here. So the check runs on a probe: reads go to the file,
-//! writes stay in memory and are forgotten.
+//! redb trusts the pages it reads: a damaged one can make it panic, ask for gigabytes, or hide
+//! rows. It does compare every page with its checksum, from the root down, when it recovers a
+//! file that was not closed; but then it mends what it finds by going back to an older commit,
+//! which would be a silent loss here. So the check is a recovery on a probe: reads go to the
+//! file, writes stay in memory and are forgotten. Where the newest commit must be whole, the
+//! probe shows it in place of the older one too, so that there is nothing to go back to.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use parking_lot::Mutex;
-use redb::{Database, ReadableDatabase, StorageBackend};
+use redb::StorageBackend;
 
-use super::index::{definition, guard, index_error};
+use super::index::{guard, index_error};
 use crate::StoreError;
-use crate::ground::Table;
 
 const PAGE: usize = 4096;
+
+/// redb's header, as its file format 3 has it: a byte of flags, and two commit slots.
+const FLAGS: usize = 9;
+const SECOND_IS_PRIMARY: u8 = 1;
+const RECOVERY_REQUIRED: u8 = 2;
+const TWO_PHASE: u8 = 4;
+const COMMIT_SLOTS: [std::ops::Range<usize>; 2] = [64..192, 192..320];
 
 /// What the probe wrote: its own length, and the pages that differ from the file's.
 #[derive(Debug)]
 struct Overlay {
     len: u64,
+    /// Below this the file's own bytes show through; it only ever falls.
+    shown: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
@@ -38,7 +48,7 @@ impl<B: StorageBackend> Probe<B> {
         }
         let mut page = vec![0u8; PAGE].into_boxed_slice();
         let start = index * PAGE as u64;
-        let there = self.under.len()?.saturating_sub(start);
+        let there = overlay.shown.saturating_sub(start);
         let there = usize::try_from(there).unwrap_or(PAGE).min(PAGE);
         if let Some(part) = page.get_mut(..there).filter(|part| !part.is_empty()) {
             self.under.read(start, part)?;
@@ -88,7 +98,11 @@ impl<B: StorageBackend> StorageBackend for Probe<B> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.overlay.lock().len = len;
+        let mut overlay = self.overlay.lock();
+        let overlay = &mut *overlay;
+        overlay.len = len;
+        overlay.shown = overlay.shown.min(len);
+        overlay.pages.retain(|index, _| index * (PAGE as u64) < len);
         Ok(())
     }
 
@@ -109,61 +123,50 @@ impl<B: StorageBackend> StorageBackend for Probe<B> {
     }
 }
 
-/// Checks the structure of the file behind `under`: every page against its checksum. Returns
-/// what is wrong, or the value of one row as the check saw it. The file is not changed.
+/// Whether the newest commit must be whole: the file was closed in order, or the commit's pages
+/// were made durable before its header was written.
+pub(super) fn newest_must_be_whole<B: StorageBackend>(under: &B) -> io::Result<bool> {
+    let mut flags = [0u8];
+    under.read(FLAGS as u64, &mut flags)?;
+    let [flags] = flags;
+    Ok(flags & RECOVERY_REQUIRED == 0 || flags & TWO_PHASE != 0)
+}
+
+/// Checks every page of the file behind `under` against its checksum and says what is wrong, if
+/// anything is. `strict` says that the newest commit must be whole; otherwise an older one may
+/// take its place, as after a crash. The file is not changed.
 pub(super) fn check<B: StorageBackend>(
     under: B,
-    row: (Table, &[u8]),
-) -> Result<Result<Option<Vec<u8>>, String>, StoreError> {
-    let len = under.len().map_err(|source| StoreError::io("measuring the index", source))?;
-    let overlay = Mutex::new(Overlay { len, pages: BTreeMap::new() });
-    let probe = Probe { under, overlay };
-    let opened = guard(|| {
+    strict: bool,
+) -> Result<Option<String>, StoreError> {
+    let failed = |source| StoreError::io("checking the index", source);
+    let len = under.len().map_err(failed)?;
+    let mut first = vec![0u8; PAGE].into_boxed_slice();
+    under.read(0, &mut first).map_err(failed)?;
+    demand_recovery(&mut first, strict);
+    let pages = BTreeMap::from([(0, first)]);
+    let probe = Probe { under, overlay: Mutex::new(Overlay { len, shown: len, pages }) };
+    let checked = guard(|| {
         let mut builder = redb::Builder::new();
         builder.set_cache_size(super::INDEX_CACHE_BYTES);
-        builder.create_with_backend(probe).map_err(index_error)
-    });
-    let mut database = match opened {
-        Ok(database) => database,
-        Err(StoreError::Corrupt { detail, .. }) => return Ok(Err(detail)),
-        Err(error) => return Err(error),
-    };
-    let checked = guard(|| {
-        if !database.check_integrity().map_err(index_error)? {
-            return Err(StoreError::corrupt("index", "a page does not match its checksum"));
-        }
-        read_row(&database, row)
+        drop(builder.create_with_backend(probe).map_err(index_error)?);
+        Ok(())
     });
     match checked {
-        Ok(value) => {
-            guard(|| {
-                drop(database);
-                Ok(())
-            })?;
-            Ok(Ok(value))
-        }
-        Err(error) => {
-            // Closing writes; a structure that was found damaged is better left alone.
-            std::mem::forget(database);
-            match error {
-                StoreError::Corrupt { detail, .. } => Ok(Err(detail)),
-                error => Err(error),
-            }
-        }
+        Ok(()) => Ok(None),
+        Err(StoreError::Corrupt { detail, .. }) => Ok(Some(detail)),
+        Err(error) => Err(error),
     }
 }
 
-pub(super) fn read_row(
-    database: &Database,
-    (table, key): (Table, &[u8]),
-) -> Result<Option<Vec<u8>>, StoreError> {
-    let read = database.begin_read().map_err(index_error)?;
-    let rows = match read.open_table(definition(table)) {
-        Ok(rows) => rows,
-        // A file that is being made has no tables yet.
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(error) => return Err(index_error(error)),
-    };
-    let value = rows.get(key).map_err(index_error)?;
-    Ok(value.map(|value| value.value().to_vec()))
+/// Changes a header so that redb checks every page before it believes it.
+fn demand_recovery(header: &mut [u8], strict: bool) {
+    let Some(flags) = header.get_mut(FLAGS) else { return };
+    *flags = (*flags | RECOVERY_REQUIRED) & !TWO_PHASE;
+    if strict {
+        let [first, second] = COMMIT_SLOTS;
+        let (newest, other) =
+            if *flags & SECOND_IS_PRIMARY == 0 { (first, second) } else { (second, first) };
+        header.copy_within(newest, other.start);
+    }
 }

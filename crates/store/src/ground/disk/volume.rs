@@ -64,14 +64,30 @@ impl FsVolume {
     /// The directory, made with mode 0700 if it is not there.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         use std::os::unix::fs::DirBuilderExt;
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|source| StoreError::io("making the data directory", source))?;
+        let make = || -> io::Result<()> {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            sync_ancestors(directory)
+        };
+        make().map_err(|source| StoreError::io("making the data directory", source))?;
         Ok(Self { directory: Arc::new(directory.to_path_buf()) })
     }
 
     fn sync_directory(&self) -> io::Result<()> {
         File::open(self.directory.as_path())?.sync_all()
     }
+}
+
+/// Makes the names of a directory and of those above it durable, as far up as we may look: which
+/// of them are new is not known, and a name that is lost takes everything below with it.
+pub fn sync_ancestors(directory: &Path) -> io::Result<()> {
+    for above in directory.canonicalize()?.ancestors().skip(1) {
+        match File::open(above) {
+            Ok(open) => open.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl Volume for FsVolume {
@@ -86,7 +102,6 @@ impl Volume for FsVolume {
 
     fn open(&self, name: &str) -> Result<FsFile, StoreError> {
         let failed = |source| StoreError::io("opening a data file", source);
-        let fresh = !self.exists(name)?;
         let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
         let file = OpenOptions::new()
             .read(true)
@@ -97,9 +112,8 @@ impl Volume for FsVolume {
             .custom_flags(no_follow)
             .open(self.directory.join(name))
             .map_err(failed)?;
-        if fresh {
-            self.sync_directory().map_err(failed)?;
-        }
+        // Also where the file was there: an earlier attempt may have failed right here.
+        self.sync_directory().map_err(failed)?;
         Ok(FsFile { file })
     }
 
