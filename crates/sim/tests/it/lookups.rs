@@ -60,6 +60,19 @@ fn a_queued_transaction_is_pending_until_included_and_again_after_a_rollback() {
 }
 
 #[test]
+fn instant_finality_lets_go_of_queued_transactions_that_are_included() {
+    let store = store_with(PrunePolicy::default(), explicit());
+    append(&store, 2);
+    let next = next_block(&store, SHAPE);
+    store.queue_tx(ids(&next)[0]).unwrap();
+    store.append(&next).unwrap();
+    store.set_settings(Settings::default()).unwrap();
+    assert!(!store.drop_tx(&ids(&next)[0]).unwrap(), "its row went with finality");
+    store.set_settings(explicit()).unwrap();
+    assert!(matches!(store.rollback(11), Err(StoreError::Refused { .. })), "what was final stays");
+}
+
+#[test]
 fn the_queue_survives_reopening_and_is_bounded() {
     let store = store();
     for at in 0..MAX_QUEUED as u64 {

@@ -393,6 +393,33 @@ mod tests {
     }
 
     #[test]
+    fn a_state_that_no_operation_leads_to_is_refused() {
+        let tip = |height| Tip { height, hash: BlockHash([3; 32]), timestamp: 4, max_timestamp: 5 };
+        let sound = State {
+            head: Some(tip(9)),
+            first: Some(1),
+            boundary: Some(3),
+            finalized: Some(9),
+            ..State::empty(&ClassTable::standard())
+        };
+        assert!(State::decode(&sound.encode()).is_ok());
+        let refused = |change: fn(&mut State)| {
+            let mut state = sound.clone();
+            change(&mut state);
+            assert!(State::decode(&state.encode()).is_err(), "{state:?}");
+        };
+        refused(|state| state.boundary = Some(9));
+        refused(|state| state.first = Some(10));
+        refused(|state| state.first = None);
+        refused(|state| state.head = None);
+        refused(|state| state.finalized = Some(10));
+        refused(|state| state.archived = Some(10));
+        refused(|state| state.head = state.head.map(|tip| Tip { height: u64::MAX, ..tip }));
+        refused(|state| state.journal_next = u64::MAX);
+        refused(|state| state.classes[0].used = u64::MAX);
+    }
+
+    #[test]
     fn a_header_of_a_newer_format_says_so() {
         let header = Header {
             store_id: [7; 16],
