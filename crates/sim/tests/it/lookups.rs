@@ -75,16 +75,19 @@ fn instant_finality_lets_go_of_queued_transactions_that_are_included() {
 #[test]
 fn the_queue_survives_reopening_and_is_bounded() {
     let store = store();
-    for at in 0..MAX_QUEUED as u64 {
+    let id = |at: usize| {
         let mut id = [0u8; 32];
-        id[..8].copy_from_slice(&at.to_be_bytes());
-        assert_eq!(store.queue_tx(TxId(id)).unwrap(), Queued::Added);
-        if at == 50 {
-            break;
-        }
-    }
+        id[..8].copy_from_slice(&(at as u64).to_be_bytes());
+        TxId(id)
+    };
+    let all: Vec<TxId> = (0..MAX_QUEUED).map(id).collect();
+    let found = store.queue_txs(&[&all[..], &all[..3]].concat()).unwrap();
+    assert_eq!(found.iter().filter(|found| **found == Queued::Added).count(), MAX_QUEUED);
+    assert_eq!(found[MAX_QUEUED..], [Queued::Already; 3]);
+    assert!(matches!(store.queue_tx(id(MAX_QUEUED)), Err(StoreError::Refused { .. })));
     let store = secateur_store::Store::open(store.into_ground(), clock()).unwrap();
-    assert_eq!(store.get_prune_status().unwrap().queued_transactions, 51);
+    assert_eq!(store.get_prune_status().unwrap().queued_transactions, MAX_QUEUED as u64);
+    assert!(matches!(store.queue_tx(id(MAX_QUEUED)), Err(StoreError::Refused { .. })));
     assert!(store.drop_tx(&TxId([0; 32])).unwrap());
     assert!(!store.drop_tx(&TxId([0; 32])).unwrap());
 }

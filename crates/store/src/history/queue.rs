@@ -1,7 +1,7 @@
 //! Queued transactions: ids that answer `Pending` until a block includes them, and again if that
 //! block is rolled back. A row stays until its block is final.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use secateur_core::{Height, Reader, TxId, Writer};
@@ -136,24 +136,44 @@ impl Control {
 impl<A: Arena, I: Index> Store<A, I> {
     /// Queues a transaction: lookups answer `Pending` until a block includes it.
     pub fn queue_tx(&self, id: TxId) -> Result<Queued, StoreError> {
+        let found = self.queue_txs(&[id])?;
+        Ok(found.first().copied().unwrap_or(Queued::Already))
+    }
+
+    /// Queues transactions as one durable group: all of them, or none where the queue has no
+    /// room. What was found for each is the answer, in order.
+    pub fn queue_txs(&self, ids: &[TxId]) -> Result<Vec<Queued>, StoreError> {
         self.build_hashes()?;
         let mut control = self.writer()?;
-        if let Some(at) = self.hashes.transaction(&id)
-            && control.state.boundary.is_none_or(|boundary| at.height > boundary)
-        {
-            return Ok(Queued::Included(at.height));
-        }
-        if control.queue.contains_key(&id) {
-            return Ok(Queued::Already);
-        }
-        if control.queue.len() >= MAX_QUEUED {
-            let reason = format!("{MAX_QUEUED} transactions are queued already");
+        let mut txn = self.begin(&control)?;
+        let mut added = BTreeSet::new();
+        let found = ids.iter().map(|id| {
+            let included =
+                self.hashes.transaction(id).map(|at| at.height).filter(|height| {
+                    control.state.boundary.is_none_or(|boundary| *height > boundary)
+                });
+            match included {
+                Some(height) => Queued::Included(height),
+                None if control.queue.contains_key(id) || !added.insert(*id) => Queued::Already,
+                None => Queued::Added,
+            }
+        });
+        let found: Vec<Queued> = found.collect();
+        if control.queue.len() + added.len() > MAX_QUEUED {
+            let reason = format!(
+                "{} are queued, {} are new, and the limit is {MAX_QUEUED}",
+                control.queue.len(),
+                added.len()
+            );
             return Err(StoreError::refused("queue_tx", reason));
         }
-        let mut txn = self.begin(&control)?;
-        txn.set_queued(id, QueueRow::Pending);
-        self.commit(&mut control, txn)?;
-        Ok(Queued::Added)
+        if !added.is_empty() {
+            for id in added {
+                txn.set_queued(id, QueueRow::Pending);
+            }
+            self.commit(&mut control, txn)?;
+        }
+        Ok(found)
     }
 
     /// Takes a transaction out of the queue; whether it was there is the answer.
