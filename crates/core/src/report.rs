@@ -43,6 +43,8 @@ pub enum StopReason {
         /// The highest height that it allows to be cut.
         limit: Option<Height>,
     },
+    /// The caller asked for nothing above its limit.
+    Limit,
     /// The tick's operations are spent; the next tick goes on.
     MaxOps,
     /// There is no block.
@@ -57,6 +59,7 @@ impl fmt::Display for StopReason {
                 write!(f, "hold `{hold}` lets nothing above block {limit} be cut")
             }
             Self::Hold { hold, limit: None, .. } => write!(f, "hold `{hold}` lets nothing be cut"),
+            Self::Limit => f.write_str("the limit that was asked for is reached"),
             Self::MaxOps => f.write_str("the tick's operations are spent"),
             Self::Empty => f.write_str("there is no block"),
         }
@@ -105,7 +108,8 @@ pub struct Report {
     pub used_after: u64,
     /// Released bytes by class.
     pub by_class: Vec<ClassBytes>,
-    /// Time spent, in milliseconds.
+    /// Milliseconds spent on selecting and cutting; the commit that stores this report is not
+    /// among them.
     pub millis: u64,
     /// Why it stopped.
     pub stop: StopReason,

@@ -93,8 +93,8 @@ pub struct PruneStatus {
     pub bytes_per_block: u64,
     /// Blocks that the budget holds at that rate.
     pub budget_blocks: Option<u64>,
-    /// Days that the budget holds at the present rate, in hundredths.
-    pub budget_days_hundredths: Option<u64>,
+    /// Seconds of chain time that the budget holds at the present rate.
+    pub budget_seconds: Option<u64>,
     /// Seconds until high water at the present rate.
     pub seconds_to_high_water: Option<u64>,
     /// Transactions that are queued.

@@ -1,6 +1,6 @@
 //! `policy show | set`: the prune policy, changed whole or not at all.
 
-use secateur_core::{PrunePolicy, WaterMarks, format_bytes};
+use secateur_core::{PrunePolicy, StopReason, WaterMarks, format_bytes};
 use serde::Serialize;
 
 use crate::cli::PolicyVerb;
@@ -15,8 +15,9 @@ struct Changed {
     old: PrunePolicy,
     new: PrunePolicy,
     water_marks: Option<WaterMarks>,
-    /// Blocks that a prune would cut under the new policy.
-    blocks_due: u64,
+    /// Blocks that a prune would cut now, and what would stop it.
+    would_cut: u64,
+    stop: StopReason,
 }
 
 pub(crate) fn run(data: &DataDir, verb: &PolicyVerb, ui: Ui) -> Result<(), anyhow::Error> {
@@ -46,9 +47,11 @@ fn set(data: &DataDir, changes: &[String], ui: Ui) -> Result<(), anyhow::Error> 
         new.set(key.trim(), value.trim())?;
     }
     data.store.set_prune_policy(new.clone())?;
+    let plan = data.store.prune_plan()?;
     let changed = Changed {
         water_marks: new.water_marks(),
-        blocks_due: data.store.prune_plan()?.totals.blocks,
+        would_cut: plan.totals.blocks,
+        stop: plan.stop,
         old,
         new,
     };
@@ -68,11 +71,11 @@ fn text(changed: &Changed) -> String {
         sheet.line("the policy is what it was");
     }
     marks(&mut sheet, changed.water_marks);
-    let due = match changed.blocks_due {
+    let cut = match changed.would_cut {
         0 => "nothing".into(),
-        due => format!("{} (`secateur plan` shows more)", blocks(due)),
+        cut => blocks(cut),
     };
-    sheet.line(format_args!("{:<21} {due}", "due under it"));
+    sheet.line(format_args!("{:<21} {cut}; then {}", "a prune would cut", changed.stop));
     sheet.finish()
 }
 

@@ -1,6 +1,6 @@
 //! `status`: the state of the history in one page.
 
-use secateur_core::{PruneStatus, SECONDS_PER_DAY, format_bytes};
+use secateur_core::{PruneStatus, format_bytes};
 
 use crate::data_dir::DataDir;
 use crate::ui::words::{
@@ -64,14 +64,16 @@ fn heights(sheet: &mut Sheet, status: &PruneStatus) {
         sheet.row("per block", exact(status.bytes_per_block));
     }
     if let Some(budget) = status.budget_blocks {
-        let days = status.budget_days_hundredths.map_or_else(String::new, |days| {
-            let seconds = days.saturating_mul(SECONDS_PER_DAY / 100);
-            format!(", about {} of chain time", span(seconds))
-        });
+        let long = status
+            .budget_seconds
+            .map_or_else(String::new, |seconds| format!(", about {} of chain time", span(seconds)));
         sheet.row(
             "forecast",
-            format_args!("the budget holds {} at this rate{days}", blocks(budget)),
+            format_args!("the budget holds {} at this rate{long}", blocks(budget)),
         );
+    }
+    if let Some(seconds) = status.seconds_to_high_water.filter(|_| !status.pressure.draining) {
+        sheet.row("", format_args!("high water in about {} of chain time", span(seconds)));
     }
     sheet.gap();
 }

@@ -129,6 +129,35 @@ fn one_block_with_a_timestamp_in_the_far_future_prunes_nothing() {
     assert_eq!(store.get_prune_status().unwrap().implausible_timestamps, 1);
 }
 
+/// The chain is years behind the wall clock, as while it syncs, or right at it.
+#[test]
+fn a_bogus_head_prunes_nothing_wherever_the_chain_stands() {
+    for behind in [3 * 365 * DAY, 29 * DAY] {
+        let policy = PrunePolicy { retain_days: 30, ..PrunePolicy::default() };
+        let store = store_with(policy, Settings::default());
+        for at in 0..100 {
+            let mut block = next_block(&store, SHAPE);
+            block.meta.timestamp = NOW - behind + at * 12;
+            store.append(&block).unwrap();
+        }
+        for timestamp in [u64::MAX, NOW + 2000, NOW + 1000] {
+            let mut block = next_block(&store, SHAPE);
+            block.meta.timestamp = timestamp;
+            store.append(&block).unwrap();
+            assert_eq!(store.prune_plan().unwrap().totals.blocks, 0, "{behind} {timestamp}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_is_reached_is_not_called_done() {
+    let policy = PrunePolicy { retain_blocks: 1, ..PrunePolicy::default() };
+    let store = store_with(policy, Settings::default());
+    append(&store, 10);
+    let outcome = store.prune_blocks(12, 1000).unwrap();
+    assert_eq!((outcome.totals.blocks, outcome.stop), (3, StopReason::Limit));
+}
+
 #[test]
 fn a_bogus_timestamp_does_not_stop_retention_for_ever() {
     let policy = PrunePolicy { retain_days: 1, ..PrunePolicy::default() };

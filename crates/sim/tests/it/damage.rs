@@ -131,13 +131,48 @@ fn a_missing_record_is_corruption_and_never_not_found() {
 
 #[test]
 fn an_orphaned_region_is_found_and_freed() {
-    let store = subject();
-    let record = store.get_record(22).unwrap();
-    set(&store, Table::Blocks, &22u64.to_be_bytes(), None);
+    let policy = PrunePolicy { retain_blocks: 2, ..PrunePolicy::default() };
+    let store = store_with(policy, Settings::default());
+    append(&store, 6);
+    store.prune_now(1000).unwrap();
+    let (key, _) = first_row(&store, Table::Journal);
+    set(&store, Table::Journal, &key, None);
+    let store = Store::open(store.into_ground(), clock()).unwrap();
+    assert_eq!(kinds(&store), [FindingKind::Region]);
     store.repair().unwrap();
-    let status = store.get_prune_status().unwrap();
-    let class = status.classes.iter().find(|c| c.class == record.extents[0].class).unwrap();
-    assert_eq!(class.used, 5, "the record's region went back to the free list");
+    assert!(store.verify(|_, _| {}).unwrap().is_clean());
+    assert_eq!(store.get_prune_status().unwrap().quarantined_bytes, 0);
+}
+
+#[test]
+fn repair_frees_nothing_while_a_record_is_missing_or_cannot_be_read() {
+    for lost in [None, Some(vec![1, 2, 3])] {
+        let store = subject();
+        let snapshot = store.index().snapshot().unwrap();
+        let key = 20u64.to_be_bytes();
+        let row = snapshot.get(Table::Blocks, &key).unwrap();
+        let block = store.get_block(20).unwrap();
+        set(&store, Table::Blocks, &key, lost);
+        assert!(store.repair_plan().unwrap().is_empty(), "its region may only look like an orphan");
+        append(&store, 20);
+        set(&store, Table::Blocks, &key, row);
+        assert_eq!(store.get_block(20).unwrap(), block, "what came back with its row is whole");
+    }
+}
+
+#[test]
+fn a_damaged_transaction_index_hides_no_other_hash_and_is_never_not_found() {
+    let store = subject();
+    let record = store.get_record(19).unwrap();
+    let at = record.extents[0].offset + u64::from(record.lens[0]) + u64::from(record.lens[1]);
+    let mut byte = [0u8];
+    store.arena().read_at(at, &mut byte).unwrap();
+    store.arena().write_at(at, &[byte[0] ^ 1]).unwrap();
+    let store = Store::open(store.into_ground(), clock()).unwrap();
+    let other = store.get_block(21).unwrap();
+    assert_eq!(store.get_block_by_hash(&other.meta.hash).unwrap(), other);
+    let unknown = secateur_core::TxId([7; 32]);
+    assert!(store.get_receipt(&unknown).unwrap_err().is_corruption(), "it might be in block 19");
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::ground::{Arena, Snapshot, Table};
 use crate::rows::unseal;
 use crate::{Sabotage, StoreError};
 
+/// Regions that one batch gives back at most: a hole costs a call, and the writer's turn is held.
+const MAX_PUNCHES: u64 = 256;
+
 /// What the free list says of a region's space.
 const RESIDENT: u8 = 0;
 const PUNCHED: u8 = 1;
@@ -148,29 +151,39 @@ impl<S: Snapshot> Txn<'_, S> {
         Ok(true)
     }
 
-    /// Gives the space of free regions back to the file system until at most `target` bytes are
-    /// resident. Their cuts are durable, so their content is needed by nobody; the mark is
-    /// committed after the fact, because a wrong mark may only ever cost a second look.
-    pub(crate) fn punch_free(&mut self, arena: &impl Arena, target: u64) -> Result<(), StoreError> {
-        let mut excess = self.state.resident_bytes(self.classes).saturating_sub(target);
+    /// Gives about `wanted` bytes of free regions back to the file system, at most
+    /// [`MAX_PUNCHES`] regions of them, and returns how many bytes it gave. Their cuts are
+    /// durable, so their content is needed by nobody; the mark is committed after the fact,
+    /// because a wrong mark may only ever cost a second look.
+    pub(crate) fn punch_free(
+        &mut self,
+        arena: &impl Arena,
+        wanted: u64,
+    ) -> Result<u64, StoreError> {
+        let (mut given, mut left) = (0u64, MAX_PUNCHES);
         let classes: Vec<u32> = self.classes.classes().to_vec();
         for class in classes.into_iter().rev() {
+            let size = u64::from(class);
             let count = *self.count(class)?;
             let resident = count.free.saturating_sub(count.punched);
-            if excess == 0 || resident == 0 {
+            let most = wanted.saturating_sub(given).div_ceil(size).min(resident).min(left);
+            if most == 0 {
                 continue;
             }
-            let wanted = excess.div_ceil(u64::from(class)).min(resident);
-            for offset in self.resident_free(class, wanted)? {
-                if !arena.release(offset, u64::from(class))? {
-                    return Ok(());
+            let offsets = self.resident_free(class, most)?;
+            for (start, len) in runs(&offsets, size) {
+                if !arena.release(start, len)? {
+                    return Ok(given);
                 }
-                self.put(Table::Free, &region_key(class, offset), vec![PUNCHED]);
-                self.count(class)?.punched += 1;
-                excess = excess.saturating_sub(u64::from(class));
+                for offset in (start..start + len).step_by(class as usize) {
+                    self.put(Table::Free, &region_key(class, offset), vec![PUNCHED]);
+                    self.count(class)?.punched += 1;
+                }
+                given += len;
+                left -= len / size;
             }
         }
-        Ok(())
+        Ok(given)
     }
 
     fn resident_free(&self, class: u32, most: u64) -> Result<Vec<u64>, StoreError> {
@@ -194,6 +207,18 @@ impl<S: Snapshot> Txn<'_, S> {
             .and_then(|at| self.state.classes.get_mut(at))
             .ok_or_else(|| StoreError::corrupt("alloc", format!("{class} is not a size class")))
     }
+}
+
+/// Joins regions of one size that lie end to end: (start, length) of each run.
+fn runs(offsets: &[u64], size: u64) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for offset in offsets {
+        match joined.last_mut() {
+            Some((start, len)) if *start + *len == *offset => *len += size,
+            _ => joined.push((*offset, size)),
+        }
+    }
+    joined
 }
 
 /// The mark of a free-list row whose region is resident; `verify` and `repair` speak it too.

@@ -93,6 +93,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         control: &mut Control,
         blocks: &[(&Block, u32)],
     ) -> Result<(), StoreError> {
+        if !self.index.ensure_reserve()? {
+            self.settle_batch(control)?;
+        }
         let mut txn = self.begin(control)?;
         let freed = if self.sabotage.is(Sabotage::ReuseQuarantined) {
             0
@@ -114,11 +117,15 @@ impl<A: Arena, I: Index> Store<A, I> {
             control.include(&mut txn, tx_ids(blocks)?.into_iter());
         }
         self.sync_arena()?;
+        if self.hashes.is_built() {
+            // Before the commit, so that no reader meets a block whose ids are nowhere: an id
+            // that points at a block which is not there yet is as good as unknown.
+            let ids =
+                blocks.iter().map(|(block, _)| ids_of(block)).collect::<Result<Vec<_>, _>>()?;
+            self.hashes.insert_blocks(ids.into_iter());
+        }
         self.commit(control, txn)?;
         control.quarantined.drain(..freed);
-        if self.hashes.is_built() {
-            self.hashes.insert_blocks(blocks.iter().filter_map(|(block, _)| ids_of(block).ok()));
-        }
         Ok(())
     }
 
@@ -131,7 +138,11 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(full(needed, available));
         }
         if !self.index.ensure_reserve()? {
-            return Err(full(needed, available.unwrap_or(0)));
+            return Err(StoreError::DiskFull {
+                what: "the space reserve",
+                needed: 0,
+                available: 0,
+            });
         }
         Ok(())
     }
@@ -195,13 +206,15 @@ fn check_link(head: Option<Tip>, height: Height, parent: BlockHash) -> Result<()
 /// does not count, or one bogus block would stop retention for years; but a wall clock that is
 /// behind the chain itself is the one not to be believed.
 fn believe(state: &mut State, timestamp: u64, wall: u64) -> u64 {
+    let horizon = wall.saturating_add(MAX_AHEAD_SECONDS);
     let Some(head) = state.head else {
+        // There is nothing to compare the first block with, so it is counted and believed.
+        state.counters.implausible_timestamps += u64::from(timestamp > horizon);
         return timestamp;
     };
     if timestamp < head.timestamp {
         state.counters.decreasing_timestamps += 1;
     }
-    let horizon = wall.saturating_add(MAX_AHEAD_SECONDS);
     if timestamp > horizon && head.max_timestamp <= horizon {
         state.counters.implausible_timestamps += 1;
         return head.max_timestamp;

@@ -98,6 +98,10 @@ impl<A: Arena, I: Index> Store<A, I> {
         {
             return Ok(());
         }
+        if let Some(oldest) = control.state.oldest_kept().filter(|oldest| height < *oldest) {
+            let reason = format!("block {height} is not here; the oldest is block {oldest}");
+            return Err(StoreError::refused("set_finalized", reason));
+        }
         let mut txn = self.begin(&control)?;
         txn.state.finalized = Some(height);
         control.finalize_queue(&mut txn, height);
@@ -121,7 +125,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.commit(&mut control, txn)
     }
 
-    /// Registers a consumer whose progress holds pruning back, or changes its strength. From now
+    /// Registers a consumer whose progress holds pruning back, or makes a soft one hard. From now
     /// on nothing that it has not acknowledged is cut; a soft one gives way while draining.
     pub fn register_consumer(&self, name: &str, strength: Strength) -> Result<(), StoreError> {
         check_consumer_name(name)?;
@@ -131,6 +135,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
         if known.is_none() && self.consumers()?.len() >= MAX_CONSUMERS {
             let reason = format!("{MAX_CONSUMERS} consumers are registered already");
+            return Err(StoreError::refused("register_consumer", reason));
+        }
+        let demoted =
+            |known: &Consumer| known.strength == Strength::Hard && strength == Strength::Soft;
+        if known.as_ref().is_some_and(demoted) {
+            let reason = format!("`{name}` is a hard hold; remove it first to make it a soft one");
             return Err(StoreError::refused("register_consumer", reason));
         }
         let consumer = match known {

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use parking_lot::MutexGuard;
+
 use super::record::{BlockRecord, JournalEntry};
 use super::store::{Control, Store};
 use super::txn::Txn;
@@ -97,46 +99,53 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// Frees everything that can be freed now. Pruning calls it when it rests, opening calls it
-    /// as its recovery. Returns whether nothing is left in quarantine.
+    /// as its recovery. Appends get their turn between its batches. Returns whether nothing is
+    /// left in quarantine.
     pub fn settle(&self) -> Result<bool, StoreError> {
-        let mut control = self.writer()?;
         loop {
-            let mut txn = self.begin(&control)?;
-            let freed = self.settle_into(&control, &mut txn)?;
-            let resident = txn.state.resident_bytes(&self.header.classes);
-            self.punch_over_target(&control, &mut txn)?;
-            let punched = txn.state.resident_bytes(&self.header.classes) < resident;
-            if freed == 0 && !punched {
-                return Ok(control.quarantined.is_empty());
+            let mut control = self.writer()?;
+            let went_on = self.settle_batch(&mut control)?;
+            let settled = control.quarantined.is_empty();
+            MutexGuard::unlock_fair(control);
+            if !went_on {
+                return Ok(settled);
             }
-            self.commit(&mut control, txn)?;
-            control.quarantined.drain(..freed);
         }
     }
 
+    /// One bounded batch of frees, and of space given back. Whether there was anything to do is
+    /// the answer.
+    pub(crate) fn settle_batch(&self, control: &mut Control) -> Result<bool, StoreError> {
+        let mut txn = self.begin(control)?;
+        let freed = self.settle_into(control, &mut txn)?;
+        let punched = if self.index.ensure_reserve()? {
+            self.punch_over_target(control, &mut txn)?
+        } else {
+            // The disk is full: whatever is free gives its space back, so that the reserve can.
+            txn.punch_free(&self.arena, u64::MAX)?
+        };
+        if freed == 0 && punched == 0 {
+            return Ok(false);
+        }
+        self.commit(control, txn)?;
+        control.quarantined.drain(..freed);
+        Ok(true)
+    }
+
     /// Free regions of classes that the chain no longer needs are stranded. When arena and index
-    /// together would pass the target, their space goes back to the file system.
+    /// together would pass the target, their space goes back to the file system. Returns the
+    /// bytes given back.
     pub(crate) fn punch_over_target(
         &self,
         control: &Control,
         txn: &mut Txn<'_, I::Snapshot>,
-    ) -> Result<(), StoreError> {
-        if !self.index.ensure_reserve()? {
-            // The disk is full: whatever is free gives its space back, so that the reserve can.
-            txn.punch_free(&self.arena, 0)?;
-            return self.index.ensure_reserve().map(drop);
-        }
+    ) -> Result<u64, StoreError> {
         let target = control.policy.target_bytes;
         if target == 0 {
-            return Ok(());
+            return Ok(0);
         }
         // The index lives in the budget too, and what this batch is about to take counts already.
         let taken = self.arena.space()?.given + self.index.bytes()? + txn.fresh_bytes;
-        let over = taken.saturating_sub(target);
-        if over > 0 {
-            let resident = txn.state.resident_bytes(&self.header.classes);
-            txn.punch_free(&self.arena, resident.saturating_sub(over))?;
-        }
-        Ok(())
+        txn.punch_free(&self.arena, taken.saturating_sub(target))
     }
 }

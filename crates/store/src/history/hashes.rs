@@ -6,6 +6,7 @@
 //! here until its segment is empty, and then one drop.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use secateur_core::{BlockHash, Height, TxId};
@@ -35,18 +36,23 @@ struct Segment {
     first: Height,
     last: Height,
     transactions: HashMap<TxId, TxLocation>,
+    /// Older places of ids that came again, for when the newer one is rolled back.
+    shadowed: Vec<(TxId, TxLocation)>,
     blocks: HashMap<BlockHash, Height>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
     segments: VecDeque<Segment>,
+    /// Blocks whose ids could not be read.
+    damaged: Vec<Height>,
 }
 
 /// The room. Nothing is in it before the first lookup.
 #[derive(Debug, Default)]
 pub(crate) struct HashRoom {
     maps: RwLock<Option<Maps>>,
+    insertions: AtomicU64,
 }
 
 impl Maps {
@@ -60,13 +66,22 @@ impl Maps {
             segment.last = ids.height;
             segment.blocks.insert(ids.hash, ids.height);
             for (id, index) in ids.transactions {
-                segment.transactions.insert(id, TxLocation { height: ids.height, index });
+                let place = TxLocation { height: ids.height, index };
+                if let Some(older) = segment.transactions.insert(id, place) {
+                    segment.shadowed.push((id, older));
+                }
             }
         }
     }
 
+    /// Remembers a block whose ids could not be read.
+    pub(crate) fn note_damaged(&mut self, height: Height) {
+        self.damaged.push(height);
+    }
+
     fn roll_back(&mut self, to: Option<Height>) {
         let gone = |height: Height| to.is_none_or(|to| height > to);
+        self.damaged.retain(|height| !gone(*height));
         while self.segments.back().is_some_and(|segment| gone(segment.first)) {
             self.segments.pop_back();
         }
@@ -74,6 +89,13 @@ impl Maps {
             segment.last = segment.last.min(to);
             segment.transactions.retain(|_, at| !gone(at.height));
             segment.blocks.retain(|_, height| !gone(*height));
+            for (id, older) in std::mem::take(&mut segment.shadowed) {
+                if !gone(older.height) && !segment.transactions.contains_key(&id) {
+                    segment.transactions.insert(id, older);
+                } else if !gone(older.height) {
+                    segment.shadowed.push((id, older));
+                }
+            }
         }
     }
 }
@@ -82,6 +104,11 @@ impl HashRoom {
     /// Whether the maps are there.
     pub(crate) fn is_built(&self) -> bool {
         self.maps.read().is_some()
+    }
+
+    /// How often blocks were taken in: a lookup that missed compares it before and after.
+    pub(crate) fn insertions(&self) -> u64 {
+        self.insertions.load(Ordering::Acquire)
     }
 
     /// Moves finished maps in. The caller keeps writers away while it builds them.
@@ -93,6 +120,7 @@ impl HashRoom {
     pub(crate) fn insert_blocks(&self, blocks: impl Iterator<Item = BlockIds>) {
         if let Some(maps) = self.maps.write().as_mut() {
             blocks.for_each(|ids| maps.insert_block(ids));
+            self.insertions.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -111,6 +139,13 @@ impl HashRoom {
         if let Some(maps) = self.maps.write().as_mut() {
             maps.roll_back(to);
         }
+    }
+
+    /// A block above the boundary whose ids could not be read, if there is one.
+    pub(crate) fn damaged(&self, boundary: Option<Height>) -> Option<Height> {
+        let maps = self.maps.read();
+        let kept = |height: &&Height| boundary.is_none_or(|boundary| **height > boundary);
+        maps.as_ref()?.damaged.iter().find(kept).copied()
     }
 
     /// Where a transaction is, newest first.

@@ -1,9 +1,11 @@
 //! Lookups by number and by hash, with honest answers: `Pruned`, `Pending`, `NotFound`.
 
-use secateur_core::{Block, BlockHash, Height, LookupError, Segment, TxId, receipts, tx_index};
+use secateur_core::{
+    Block, BlockHash, Height, LookupError, Payloads, Segment, TxId, receipts, tx_index,
+};
 
 use super::append::ids_of;
-use super::hashes::{Maps, TxLocation};
+use super::hashes::{BlockIds, Maps, TxLocation};
 use super::queue::is_pending;
 use super::record::BlockRecord;
 use super::store::Store;
@@ -21,6 +23,9 @@ pub struct TransactionView {
     /// The block's own bytes; what a transaction looks like inside is the chain's business.
     pub block: Vec<u8>,
 }
+
+/// How often a lookup is tried while blocks keep coming, before it makes the writer wait.
+const LOOK_UPS_BESIDE_THE_WRITER: u32 = 8;
 
 /// A transaction that was found: the view that holds it, its block's record, its place.
 type Found<'a, A, S> = (View<'a, A, S>, BlockRecord, TxLocation);
@@ -49,13 +54,22 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// A block by its hash.
     pub fn get_block_by_hash(&self, hash: &BlockHash) -> Result<Block, StoreError> {
-        self.build_hashes()?;
-        let height = self.hashes.block(hash);
-        let view = self.view()?;
-        let not_found = LookupError::NotFound { searched_from: view.state.oldest_kept() };
-        let record = view.record(height.ok_or(not_found)?)?;
-        // A rollback may have put another block there since the hash was looked up.
-        if record.meta.hash == *hash { view.block(&record) } else { Err(not_found.into()) }
+        self.look_up(|| {
+            let height = self.hashes.block(hash);
+            let view = self.view()?;
+            let not_found = LookupError::NotFound { searched_from: view.state.oldest_kept() };
+            let Some(height) = height else {
+                let damaged = self.hashes.damaged(view.state.boundary);
+                return damaged.map_or(Ok(Err(not_found)), |height| Err(damaged_ids(height)));
+            };
+            let record = match view.record(height) {
+                Ok(record) => record,
+                Err(StoreError::Lookup(LookupError::NotFound { .. })) => return Ok(Err(not_found)),
+                Err(error) => return Err(error),
+            };
+            // A rollback may have put another block there since the hash was looked up.
+            if record.meta.hash == *hash { view.block(&record).map(Ok) } else { Ok(Err(not_found)) }
+        })
     }
 
     /// All receipts of a block, as its receipts payload.
@@ -85,21 +99,55 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     fn find_transaction(&self, id: &TxId) -> Result<Found<'_, A, I::Snapshot>, StoreError> {
+        self.look_up(|| self.try_find_transaction(id))
+    }
+
+    /// Runs a lookup by hash until its answer holds. The maps and the snapshot are not of one
+    /// moment: what is appended is in the maps before it is in a snapshot, so only an id that
+    /// came between the two looks can be missed, and then the maps have changed.
+    fn look_up<T>(
+        &self,
+        attempt: impl Fn() -> Result<Result<T, LookupError>, StoreError>,
+    ) -> Result<T, StoreError> {
         self.build_hashes()?;
+        for _ in 0..LOOK_UPS_BESIDE_THE_WRITER {
+            let seen = self.hashes.insertions();
+            match attempt()? {
+                Ok(found) => return Ok(found),
+                Err(absent) if self.hashes.insertions() == seen => return Err(absent.into()),
+                Err(_) => {}
+            }
+        }
+        let _writers_wait = self.control.lock();
+        attempt()?.map_err(Into::into)
+    }
+
+    fn try_find_transaction(
+        &self,
+        id: &TxId,
+    ) -> Result<Result<Found<'_, A, I::Snapshot>, LookupError>, StoreError> {
         let location = self.hashes.transaction(id);
         let view = self.view()?;
-        let pending = is_pending(&view.snapshot, id)?;
-        let absent = if pending {
+        let absent = if is_pending(&view.snapshot, id)? {
             LookupError::Pending
         } else {
             LookupError::NotFound { searched_from: view.state.oldest_kept() }
         };
-        let location = location.ok_or(absent)?;
-        let record = view.record(location.height)?;
+        let Some(location) = location else {
+            return match self.hashes.damaged(view.state.boundary) {
+                Some(height) if absent != LookupError::Pending => Err(damaged_ids(height)),
+                _ => Ok(Err(absent)),
+            };
+        };
+        let record = match view.record(location.height) {
+            Ok(record) => record,
+            Err(StoreError::Lookup(LookupError::NotFound { .. })) => return Ok(Err(absent)),
+            Err(error) => return Err(error),
+        };
         if holds_transaction(&view, &record, id, location)? {
-            Ok((view, record, location))
+            Ok(Ok((view, record, location)))
         } else {
-            Err(absent.into())
+            Ok(Err(absent))
         }
     }
 
@@ -116,21 +164,38 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut maps = Maps::default();
         if let (Some(oldest), Some(head)) = (control.state.oldest_kept(), control.state.head) {
             for height in oldest..=head.height {
-                let view = self.view()?;
-                let record = view.record(height)?;
-                let block = Block {
-                    meta: record.meta.clone(),
-                    payloads: secateur_core::Payloads {
-                        tx_index: view.payload(&record, Segment::TxIndex)?,
-                        ..Default::default()
-                    },
-                };
-                maps.insert_block(ids_of(&block)?);
+                match self.stored_ids(height) {
+                    Ok(ids) => maps.insert_block(ids),
+                    // One damaged block must not keep all other hashes from being found.
+                    Err(error) if error.is_corruption() => {
+                        maps.note_damaged(height);
+                        if let Ok(record) = self.get_record(height) {
+                            let (hash, transactions) = (record.meta.hash, Vec::new());
+                            maps.insert_block(BlockIds { height, hash, transactions });
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.hashes.fill(maps);
         Ok(())
     }
+
+    /// The ids of a stored block, from its transaction index.
+    fn stored_ids(&self, height: Height) -> Result<BlockIds, StoreError> {
+        let view = self.view()?;
+        let record = view.record(height)?;
+        let tx_index = view.payload(&record, Segment::TxIndex)?;
+        let payloads = Payloads { tx_index, ..Payloads::default() };
+        ids_of(&Block { meta: record.meta, payloads })
+            .map_err(|error| StoreError::corrupt("tx_index payload", error.to_string()))
+    }
+}
+
+/// Nothing can be said of a hash that is not found while some block's ids cannot be read.
+fn damaged_ids(height: Height) -> StoreError {
+    StoreError::corrupt("arena", format!("the transaction index of block {height} is damaged"))
 }
 
 /// Whether the block of this view really holds the transaction: a rollback may have replaced it.

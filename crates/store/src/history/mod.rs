@@ -30,6 +30,8 @@ pub use control::Consumer;
 pub use hashes::TxLocation;
 pub use lookup::TransactionView;
 pub use open::StoreConfig;
+#[cfg(feature = "disk")]
+pub(crate) use open::arena_is_begun;
 pub use prune::{MAX_REPORTS, PruneOutcome, Requester};
 pub use queue::{MAX_QUEUED, Queued};
 pub use record::{BlobPtr, BlockRecord, JournalEntry, RegionState};

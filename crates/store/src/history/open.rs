@@ -9,7 +9,8 @@ use secateur_core::PrunePolicy;
 use super::queue::load_queue;
 use super::situation::{policy_of, settings_of};
 use super::state::{
-    ARENA_HEADER_LEN, HEADER_KEY, Header, Layout, POLICY_KEY, SETTINGS_KEY, Settings, State,
+    ARENA_HEADER_LEN, BEGUN, BEGUN_OFFSET, HEADER_KEY, Header, Layout, POLICY_KEY, SETTINGS_KEY,
+    Settings, State,
 };
 use super::store::{Control, Store};
 use super::txn::Txn;
@@ -73,9 +74,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         if Self::exists(&ground)? {
             return Err(StoreError::refused("create", "there is a store already"));
         }
-        if ground.arena.len()? > ARENA_HEADER_LEN {
+        if arena_is_begun(&ground.arena)? {
             return Err(StoreError::Foreign(
-                "there is an arena with data but no index for it; restore the index file".into(),
+                "there is an arena but its index is lost; restore the index file".into(),
             ));
         }
         let header = Header {
@@ -129,6 +130,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let queue = load_queue(&snapshot)?;
         let quarantined = journal_entries(&snapshot)?;
         drop(snapshot);
+        mark_begun(&ground.arena)?;
         let pending = queue.values().filter(|included| included.is_none()).count() as u64;
         let control = Control { state, policy, settings, queue, pending, quarantined };
         let store = Self::assemble(ground, header, clock, control, sabotage);
@@ -147,6 +149,28 @@ fn journal_entries(snapshot: &impl Rows) -> Result<VecDeque<(u64, u64)>, StoreEr
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(entries)
+}
+
+/// Whether the arena belongs to a store that was committed at least once.
+pub(crate) fn arena_is_begun(arena: &impl Arena) -> Result<bool, StoreError> {
+    let len = arena.len()?;
+    if len < ARENA_HEADER_LEN {
+        return Ok(false);
+    }
+    let mut mark = [0u8; BEGUN.len()];
+    arena.read_at(BEGUN_OFFSET, &mut mark)?;
+    Ok(len > ARENA_HEADER_LEN || mark == BEGUN)
+}
+
+/// Sets that mark. The header row is durable by now; a crash before leaves it to the next open.
+fn mark_begun(arena: &impl Arena) -> Result<(), StoreError> {
+    let mut mark = [0u8; BEGUN.len()];
+    arena.read_at(BEGUN_OFFSET, &mut mark)?;
+    if mark == BEGUN {
+        return Ok(());
+    }
+    arena.write_at(BEGUN_OFFSET, &BEGUN)?;
+    arena.sync()
 }
 
 fn check_arena_header<A: Arena>(arena: &A, header: &Header) -> Result<(), StoreError> {

@@ -47,6 +47,11 @@ impl Pins {
         self.table.lock().held.first_key_value().is_none_or(|(oldest, _)| *oldest >= epoch)
     }
 
+    /// Whether no reader is at work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.table.lock().held.is_empty()
+    }
+
     /// How many cuts ago the oldest reader began.
     pub(crate) fn oldest_age(&self) -> u64 {
         let table = self.table.lock();

@@ -111,8 +111,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("prune", "a prune is running already"));
         }
         let _running = Running(&self.prune_running);
-        let began = self.clock.now_millis();
         let mut control = self.writer()?;
+        let began = self.clock.now_millis();
         let mut txn = self.begin(&control)?;
         let freed = self.settle_into(&control, &mut txn)?;
         let wall = self.clock.now_seconds();
@@ -171,7 +171,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 break StopReason::Empty;
             };
             if oldest > limit {
-                break StopReason::Done;
+                break StopReason::Limit;
             }
             let record = BlockRecord::load(txn, oldest)?;
             let candidate = record.candidate();

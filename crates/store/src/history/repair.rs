@@ -31,6 +31,9 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Does it, in one batch, and says what it did.
     pub fn repair(&self) -> Result<Vec<Repair>, StoreError> {
         let mut control = self.writer()?;
+        if !self.pins.is_idle() {
+            return Err(StoreError::refused("repair", "readers are at work"));
+        }
         let mut txn = self.begin(&control)?;
         let mut survey = Survey::take(&txn, &self.header.classes)?;
         let steps = self.steps(&survey, &txn.state);
@@ -73,7 +76,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         for (offset, fact) in &survey.regions {
             let (offset, class) = (*offset, fact.class);
-            let entry = derived(fact);
+            let Some(entry) = derived(fact, survey.incomplete) else { continue };
             if entry != fact.entry || !fact.readable {
                 let detail = format!("mark the region at {offset} as {:?}", entry.state);
                 step(detail, Step::Set(offset, class, entry));
@@ -113,17 +116,24 @@ enum Step {
     Count,
 }
 
-/// What a region must be: used by its block, quarantined by its journal entry, else free.
-fn derived(fact: &RegionFact) -> AllocEntry {
+/// What a region must be: used by its block, quarantined by its journal entry, else free. None
+/// where that cannot be told: more than one claims it, or records are missing, so that whoever
+/// it belongs to may only be out of sight.
+fn derived(fact: &RegionFact, incomplete: bool) -> Option<AllocEntry> {
     match fact.owner {
-        Some((Owner::Block(_), generation)) => AllocEntry { generation, state: RegionState::Used },
-        Some((Owner::Journal(_), generation)) => {
-            AllocEntry { generation, state: RegionState::Quarantine }
+        _ if fact.disputed => None,
+        Some((Owner::Block(_), generation)) => {
+            Some(AllocEntry { generation, state: RegionState::Used })
         }
+        Some((Owner::Journal(_), generation)) => {
+            Some(AllocEntry { generation, state: RegionState::Quarantine })
+        }
+        None if fact.readable && fact.entry.state == RegionState::Free => Some(fact.entry),
+        None if incomplete => None,
         None => {
             let generation =
                 if fact.readable { fact.entry.generation } else { GENERATION_AFTER_LOSS };
-            AllocEntry { generation, state: RegionState::Free }
+            Some(AllocEntry { generation, state: RegionState::Free })
         }
     }
 }

@@ -40,7 +40,7 @@ impl Situation {
         };
         let now = match policy.clock {
             // One bogus timestamp must not prune a chain.
-            ClockSource::Chain => head.timestamp.min(wall.saturating_add(MAX_AHEAD_SECONDS)),
+            ClockSource::Chain => head.max_timestamp.min(wall.saturating_add(MAX_AHEAD_SECONDS)),
             ClockSource::Wall => wall,
         };
         let retain_min = retain_min(rows, &policy, oldest, head.height, now)?;

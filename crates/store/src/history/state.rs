@@ -25,6 +25,11 @@ pub(crate) const STATE_KEY: &[u8] = b"state";
 pub(crate) const POLICY_KEY: &[u8] = b"policy";
 pub(crate) const SETTINGS_KEY: &[u8] = b"settings";
 
+/// Where the arena says that its index was committed once, and what it says there. From then on
+/// an arena without an index is lost data, never a store that is yet to be made.
+pub(crate) const BEGUN_OFFSET: u64 = 512;
+pub(crate) const BEGUN: [u8; 8] = *b"SECBEGUN";
+
 /// How the bytes of blocks are laid into regions. Only one layout exists in format 1 so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -236,13 +241,6 @@ impl State {
     /// The bytes that triggers and stops decide on.
     pub(crate) fn used_bytes(&self, table: &ClassTable) -> u64 {
         self.sum(table, |c| c.used)
-    }
-
-    /// Bytes of regions that the file system has really given.
-    pub(crate) fn resident_bytes(&self, table: &ClassTable) -> u64 {
-        self.sum(table, |c| {
-            c.used.saturating_add(c.quarantine).saturating_add(c.free.saturating_sub(c.punched))
-        })
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

@@ -25,7 +25,7 @@ const OLD_PIN_CUTS: u64 = 64;
 struct Forecast {
     bytes_per_block: u64,
     budget_blocks: Option<u64>,
-    budget_days_hundredths: Option<u64>,
+    budget_seconds: Option<u64>,
     seconds_to_high_water: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             },
             bytes_per_block: forecast.bytes_per_block,
             budget_blocks: forecast.budget_blocks,
-            budget_days_hundredths: forecast.budget_days_hundredths,
+            budget_seconds: forecast.budget_seconds,
             seconds_to_high_water: forecast.seconds_to_high_water,
             queued_transactions: self.ends().queued,
             journal_entries: journal_len(&view.snapshot)?,
@@ -178,9 +178,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         if let Some(StopReason::Hold { hold, strength: Strength::Hard, .. }) =
             &status.need.blocked_by
         {
-            let emergency = if status.pressure.emergency { "emergency: " } else { "" };
-            alarm(true, format!("{emergency}a prune is due, but the hard hold `{hold}` stops it"));
+            alarm(true, format!("a prune is due, but the hard hold `{hold}` stops it"));
         }
+        alarm(
+            status.pressure.emergency,
+            format!("emergency: {} bytes are used of a target of {target}", status.used_bytes),
+        );
         alarm(
             status.need.need_prune && !status.pruning_enabled,
             "a prune is due, but pruning is off".into(),
@@ -277,9 +280,7 @@ fn forecast<A: Arena, I: Index>(
     Ok(Forecast {
         bytes_per_block,
         budget_blocks,
-        budget_days_hundredths: budget_blocks
-            .and_then(seconds_for)
-            .map(|seconds| seconds / (secateur_core::SECONDS_PER_DAY / 100)),
+        budget_seconds: budget_blocks.and_then(seconds_for),
         seconds_to_high_water: to_high.and_then(seconds_for),
     })
 }

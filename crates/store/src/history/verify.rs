@@ -101,6 +101,8 @@ pub(crate) struct RegionFact {
     pub entry: AllocEntry,
     pub readable: bool,
     pub owner: Option<(Owner, u32)>,
+    /// More than one claims it, or not as what it is: a repair leaves it alone.
+    pub disputed: bool,
 }
 
 /// The regions of a store, from the allocation table, the records and the journal.
@@ -113,6 +115,8 @@ pub(crate) struct Survey {
     /// Rows of the journal and the free list that cannot be read and need not be: what they say
     /// can be derived.
     pub unreadable: Vec<(Table, Vec<u8>)>,
+    /// Records are missing or cannot be read, so a region without an owner may have one.
+    pub incomplete: bool,
     pub report: VerifyReport,
 }
 
@@ -153,7 +157,7 @@ impl Survey {
                 self.report.find(Region, 4, false, detail);
                 return Ok(ControlFlow::Continue(()));
             }
-            let fact = RegionFact { class, entry, readable, owner: None };
+            let fact = RegionFact { class, entry, readable, owner: None, disputed: false };
             if self.regions.insert(offset, fact).is_some() {
                 let detail = format!("two regions begin at {offset}");
                 self.report.find(Region, 4, false, detail);
@@ -192,6 +196,7 @@ impl Survey {
                 Ok(record) => record,
                 Err(error) => {
                     let at = expected.map_or_else(|| "?".into(), |height| height.to_string());
+                    self.incomplete = true;
                     self.report.find(Row, 1, false, format!("the record of block {at}: {error}"));
                     (expected, before) = (expected.map(|height| height + 1), None);
                     return Ok(ControlFlow::Continue(()));
@@ -199,6 +204,7 @@ impl Survey {
             };
             let height = record.meta.height;
             if expected != Some(height) {
+                self.incomplete = true;
                 let detail = format!("block {height} stands where {expected:?} should");
                 self.report.find(Chain, if expected.is_none() { 2 } else { 1 }, false, detail);
             }
@@ -217,6 +223,7 @@ impl Survey {
         })?;
         let head = state.head.map(|tip| tip.height);
         if head.map(|head| head + 1) != expected {
+            self.incomplete = true;
             let detail = format!("the records end before {expected:?}, the head is {head:?}");
             self.report.find(Chain, 1, false, detail);
         }
@@ -258,21 +265,23 @@ impl Survey {
                 format!("{owner:?} takes the region at {} for another class", ptr.offset)
             }
             Some(fact) => {
-                if let Some((other, _)) = fact.owner.replace((owner, ptr.generation)) {
+                if let Some((other, _)) = fact.owner {
+                    fact.disputed = true;
                     format!("the region at {} belongs to {other:?} and {owner:?}", ptr.offset)
-                } else if fact.readable
-                    && (fact.entry.state, fact.entry.generation) != (state, ptr.generation)
-                {
+                } else {
+                    fact.owner = Some((owner, ptr.generation));
                     let (found, generation) = (fact.entry.state, fact.entry.generation);
+                    if !fact.readable || (found, generation) == (state, ptr.generation) {
+                        return;
+                    }
+                    let derivable = generation == ptr.generation;
+                    fact.disputed = !derivable;
                     let detail = format!(
                         "the region at {} is {found:?} of generation {generation}, but {owner:?} \
                          needs it {state:?} of generation {}",
                         ptr.offset, ptr.generation
                     );
-                    let derivable = generation == ptr.generation;
                     self.report.find(FindingKind::Region, 4, derivable, detail);
-                    return;
-                } else {
                     return;
                 }
             }

@@ -122,7 +122,7 @@ fn load_slots(file: &impl VolumeFile, may_make: bool) -> Result<HeaderSlots, Sto
     match HeaderSlots::load(file) {
         Ok(Some(slots)) => Ok(slots),
         Ok(None) if !may_make => {
-            Err(StoreError::corrupt("index", "it has no header, but the arena holds data"))
+            Err(StoreError::corrupt("index", "it has no header, but the arena is in use"))
         }
         Ok(None) => {
             file.set_len(0).map_err(|source| StoreError::io("making the index", source))?;

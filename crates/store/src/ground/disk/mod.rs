@@ -13,6 +13,7 @@ pub use index::{INDEX_CACHE_BYTES, RedbIndex, RedbSnapshot};
 pub use volume::{FsFile, FsVolume, Volume, VolumeFile, sync_ancestors};
 
 use super::Ground;
+use crate::history::arena_is_begun;
 use crate::{Sabotage, Store, StoreError};
 
 /// The arena's file name.
@@ -41,15 +42,10 @@ pub fn open_ground<V: Volume>(
         return Err(StoreError::Foreign("there is an index but no arena file".into()));
     }
     let arena = FileArena::open(volume.clone())?;
-    let holds_data = arena_holds_data(&arena)?;
-    if !index_there && holds_data {
-        return Err(StoreError::Foreign("there is an arena with data but no index file".into()));
+    let begun = arena_is_begun(&arena)?;
+    if !index_there && begun {
+        return Err(StoreError::Foreign("there is an arena but no index file".into()));
     }
-    let index = RedbIndex::open(volume, !holds_data, reserve_bytes, sabotage)?;
+    let index = RedbIndex::open(volume, !begun, reserve_bytes, sabotage)?;
     Ok(Ground { arena, index })
-}
-
-fn arena_holds_data<V: Volume>(arena: &FileArena<V>) -> Result<bool, StoreError> {
-    use super::Arena;
-    Ok(arena.len()? > crate::ARENA_HEADER_LEN)
 }
