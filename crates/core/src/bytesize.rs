@@ -33,13 +33,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, CoreError> {
     number.checked_mul(factor).ok_or_else(|| refuse("is too large"))
 }
 
-/// Writes a byte count with one decimal in the largest binary unit that fits.
+/// Writes a byte count rounded to one decimal in the largest binary unit that fits.
 pub fn format_bytes(bytes: u64) -> String {
     for (unit, factor) in
         [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
     {
         if bytes >= factor {
-            let tenths = u128::from(bytes) * 10 / u128::from(factor);
+            let tenths = (u128::from(bytes) * 10 + u128::from(factor / 2)) / u128::from(factor);
             return format!("{}.{} {unit}", tenths / 10, tenths % 10);
         }
     }
@@ -57,6 +57,7 @@ mod tests {
         assert_eq!(parse_bytes("1_000").unwrap(), 1000);
         assert_eq!(format_bytes(1536), "1.5 KiB");
         assert_eq!(format_bytes(12), "12 B");
+        assert_eq!(format_bytes((24 << 20) * 8 / 10), "19.2 MiB");
     }
 
     #[test]

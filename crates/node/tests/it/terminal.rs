@@ -39,7 +39,7 @@ fn the_live_view_shows_the_budget_bar_and_gives_the_cursor_back() {
         return;
     };
     assert_eq!(code, 0, "{screen}");
-    for text in ["budget    █", "L low 4.7 MiB", "boundary ", "blocks/s", "← binds", "Ctrl-C"] {
+    for text in ["budget    █", "L low 6.4 MiB", "boundary ", "blocks/s", "← binds", "Ctrl-C"] {
         assert!(screen.contains(text), "no `{text}` in {screen}");
     }
     let (hidden, shown) = (screen.rfind("\u{1b}[?25l"), screen.rfind("\u{1b}[?25h"));
