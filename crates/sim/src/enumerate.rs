@@ -138,7 +138,7 @@ impl Seen {
 pub fn run(plan: &Plan, ground: Option<&str>, progress: impl Fn(&Tally) + Sync) -> Tally {
     let tally = Tally::default();
     if ground.is_none_or(|name| name == Seams::NAME) {
-        let goal = Goal { images: plan.seam_images, recoveries: 0 };
+        let goal = Goal { images: plan.seam_images, recoveries: plan.recovery_images / 4 };
         enumerate::<Seams>(plan, &goal, &tally, &tally.seams, &progress);
     }
     if ground.is_none_or(|name| name == Disk::NAME) {
