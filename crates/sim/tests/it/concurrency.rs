@@ -70,9 +70,19 @@ fn readers_get_right_bytes_or_pruned_while_blocks_come_and_go() {
 }
 
 #[test]
-fn a_second_daemon_and_a_prune_inside_a_prune_are_refused() {
+fn a_second_daemon_is_refused_until_the_first_has_stopped() {
     let store = Arc::new(store());
     let daemon = Daemon::start(Arc::clone(&store), |_| {}).unwrap();
     assert!(matches!(Daemon::start(Arc::clone(&store), |_| {}), Err(StoreError::Refused { .. })));
     daemon.stop();
+    let (told, heard) = std::sync::mpsc::channel();
+    store.set_prune_policy(PrunePolicy { retain_blocks: 1, ..PrunePolicy::default() }).unwrap();
+    store.set_pruning_enabled(true).unwrap();
+    let again = Daemon::start(Arc::clone(&store), move |tick| {
+        told.send(tick.map(|outcome| outcome.totals.last).unwrap()).unwrap();
+    })
+    .unwrap();
+    append(&*store, 100);
+    assert_eq!(heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), Some(108));
+    again.stop();
 }

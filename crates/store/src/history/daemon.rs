@@ -49,6 +49,8 @@ impl Daemon {
         let thread = std::thread::Builder::new()
             .name("secateur-prune".into())
             .spawn(move || {
+                // However the thread ends, another daemon may take its place.
+                let _place = Place(&store);
                 while wait(&waiting, &store) {
                     run_until_done(&waiting, &store, &mut observe);
                 }
@@ -76,6 +78,15 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// The daemon's place at the store's bell.
+struct Place<'a, A: Arena, I: Index>(&'a Store<A, I>);
+
+impl<A: Arena, I: Index> Drop for Place<'_, A, I> {
+    fn drop(&mut self) {
+        self.0.forget_prune_due();
     }
 }
 

@@ -64,7 +64,7 @@ pub struct Store<A, I> {
     pub(crate) prune_running: AtomicBool,
     pub(crate) blocks_since_tick: AtomicU64,
     poison: OnceLock<String>,
-    bell: OnceLock<Bell>,
+    bell: RwLock<Option<Bell>>,
 }
 
 impl<A: Arena, I: Index> Store<A, I> {
@@ -88,7 +88,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             prune_running: AtomicBool::new(false),
             blocks_since_tick: AtomicU64::new(0),
             poison: OnceLock::new(),
-            bell: OnceLock::new(),
+            bell: RwLock::new(None),
         }
     }
 
@@ -112,13 +112,24 @@ impl<A: Arena, I: Index> Store<A, I> {
         Ground { arena: self.arena, index: self.index }
     }
 
-    /// Sets who is called when an append makes a prune worth looking at. Only once.
+    /// Sets who is called when an append makes a prune worth looking at. There is one at a time:
+    /// whether it was taken is the answer.
     pub fn on_prune_due(&self, bell: impl Fn() + Send + Sync + 'static) -> bool {
-        self.bell.set(Box::new(bell)).is_ok()
+        let mut place = self.bell.write();
+        let free = place.is_none();
+        if free {
+            *place = Some(Box::new(bell));
+        }
+        free
+    }
+
+    /// Lets go of whoever is called.
+    pub fn forget_prune_due(&self) {
+        *self.bell.write() = None;
     }
 
     pub(crate) fn ring(&self) {
-        if let Some(bell) = self.bell.get() {
+        if let Some(bell) = self.bell.read().as_ref() {
             bell();
         }
     }
