@@ -12,10 +12,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::grounds::{Disk, GroundKind};
 use crate::image::PAGE;
-use crate::quiet_redb_panics;
 use crate::rng::Rng;
 use crate::script::{Op, Runner, clock};
 use crate::world::{Image, World};
+use crate::{on_every_core, quiet_redb_panics};
 
 /// How much to damage.
 #[derive(Debug, Clone)]
@@ -183,20 +183,15 @@ pub fn run(plan: &Plan) -> Result<Tally, StoreError> {
     let damages = damages(&image, plan);
     let tally = Tally::default();
     let next = AtomicU64::new(0);
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
     quiet_redb_panics();
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let turn = next.fetch_add(1, Ordering::Relaxed);
-                    let case = usize::try_from(turn).ok().and_then(|turn| damages.get(turn));
-                    let Some((file, damage)) = case else { return };
-                    tally.damaged.fetch_add(1, Ordering::Relaxed);
-                    let verdict = judge(&image, file, *damage, plan, &asked, &baseline);
-                    tally.note(verdict, file, *damage, plan);
-                }
-            });
+    on_every_core(|| {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            let case = usize::try_from(turn).ok().and_then(|turn| damages.get(turn));
+            let Some((file, damage)) = case else { return };
+            tally.damaged.fetch_add(1, Ordering::Relaxed);
+            let verdict = judge(&image, file, *damage, plan, &asked, &baseline);
+            tally.note(verdict, file, *damage, plan);
         }
     });
     Ok(tally)

@@ -11,6 +11,7 @@ use secateur_store::{Sabotage, Store, StoreError};
 use crate::crash::images_of;
 use crate::grounds::{Disk, GroundKind, Seams};
 use crate::model::{Model, Violation, check};
+use crate::on_every_core;
 use crate::rng::Rng;
 use crate::script::{Op, Runner, clock, sequences};
 use crate::world::{Image, World};
@@ -166,31 +167,26 @@ fn enumerate<G: GroundKind>(
     let reached = || {
         images.load(Ordering::Relaxed) >= goal.images && tally.recovery_images() >= goal.recoveries
     };
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let turn = next.fetch_add(1, Ordering::Relaxed);
-                    let count = all.len() as u64;
-                    let replaying = plan.only.is_some();
-                    if (replaying && turn >= count) || (!replaying && reached()) {
-                        return;
-                    }
-                    // Long sequences first: they hold the short ones as their beginnings.
-                    let at = count - 1 - turn % count;
-                    let Some(ops) = usize::try_from(at).ok().and_then(|at| all.get(at)) else {
-                        return;
-                    };
-                    let case = Case { ground: G::NAME, seed: plan.seed + turn / count, ops };
-                    let mut worker = Worker { plan, tally, images, seen: &seen };
-                    worker.case::<G>(&case, &seen_recovery, goal);
-                    if plan.sabotage != Sabotage::None && tally.violations() > 0 {
-                        return;
-                    }
-                    progress(tally);
-                }
-            });
+    on_every_core(|| {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            let count = all.len() as u64;
+            let replaying = plan.only.is_some();
+            if (replaying && turn >= count) || (!replaying && reached()) {
+                return;
+            }
+            // Long sequences first: they hold the short ones as their beginnings.
+            let at = count - 1 - turn % count;
+            let Some(ops) = usize::try_from(at).ok().and_then(|at| all.get(at)) else {
+                return;
+            };
+            let case = Case { ground: G::NAME, seed: plan.seed + turn / count, ops };
+            let mut worker = Worker { plan, tally, images, seen: &seen };
+            worker.case::<G>(&case, &seen_recovery, goal);
+            if plan.sabotage != Sabotage::None && tally.violations() > 0 {
+                return;
+            }
+            progress(tally);
         }
     });
 }

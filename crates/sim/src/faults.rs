@@ -9,6 +9,7 @@ use secateur_store::{Sabotage, Store};
 use crate::crash::images_of;
 use crate::grounds::{Disk, GroundKind};
 use crate::model::{Model, Violation, check};
+use crate::on_every_core;
 use crate::rng::Rng;
 use crate::script::{Op, Runner, clock};
 use crate::world::{Fault, Image, World};
@@ -59,18 +60,13 @@ fn workload(seed: u64) -> Vec<Op> {
 pub fn run(seed: u64, workloads: u64) -> Tally {
     let tally = Tally { workloads, ..Tally::default() };
     let next = AtomicU64::new(0);
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let turn = next.fetch_add(1, Ordering::Relaxed);
-                    if turn >= workloads {
-                        return;
-                    }
-                    sweep(seed + turn, &tally);
-                }
-            });
+    on_every_core(|| {
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn >= workloads {
+                return;
+            }
+            sweep(seed + turn, &tally);
         }
     });
     tally

@@ -38,3 +38,13 @@ pub fn quiet_redb_panics() {
         }));
     });
 }
+
+/// Runs `work` on every core at once and waits for all of them.
+pub(crate) fn on_every_core(work: impl Fn() + Sync) {
+    let workers = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(&work);
+        }
+    });
+}
