@@ -33,14 +33,15 @@ pub use hold::{Hold, HoldKind, Holds, MAX_CONSUMER_NAME_LEN, Strength, check_con
 pub use id::{BlockHash, TxId};
 pub use lookup::LookupError;
 pub use payload::{
-    ReceiptEntry, TX_INDEX_ENTRY_LEN, TxIndexEntry, push_receipt, push_tx_index, receipts, tx_index,
+    RECEIPT_HEAD_LEN, ReceiptEntry, TX_INDEX_ENTRY_LEN, TxIndexEntry, push_receipt, push_tx_index,
+    receipts, tx_index,
 };
 pub use policy::{
     ClockSource, MAX_AHEAD_SECONDS, PrunePolicy, Ratio, SECONDS_PER_DAY, Trigger, WaterMarks,
 };
 pub use report::{Cause, ClassBytes, Report, StopReason};
 pub use select::{Candidate, EMERGENCY_OPS, Pressure, Selection, Totals, Verdict, ops_of_block};
-pub use status::{ClassUse, ExplainBlock, ExplainTx, Plan, PruneNeed, PruneStatus};
+pub use status::{ClassUse, ExplainBlock, ExplainTx, IdUse, Plan, PruneNeed, PruneStatus};
 
 /// A block number.
 pub type Height = u64;

@@ -5,7 +5,8 @@ use crate::{CoreError, Height, Reader, TxId};
 /// Bytes of one transaction-index entry: id, length field, height, index.
 pub const TX_INDEX_ENTRY_LEN: usize = 48;
 const TX_INDEX_BODY_LEN: u32 = 12;
-const RECEIPT_HEAD_LEN: usize = 36;
+/// Bytes of a receipt's entry before the receipt itself: id and length.
+pub const RECEIPT_HEAD_LEN: usize = 36;
 
 /// One receipt inside a receipts payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -83,6 +83,8 @@ pub struct Totals {
     pub ops: u64,
     /// Bytes that they release.
     pub bytes: u64,
+    /// Those of them that the last block released.
+    pub last_bytes: u64,
     /// Whether the first block alone cost more than the tick grants.
     pub overrun: bool,
 }
@@ -156,6 +158,7 @@ impl<'a> Selection<'a> {
         self.totals.transactions += u64::from(candidate.tx_count);
         self.totals.ops = self.totals.ops.saturating_add(ops);
         self.totals.bytes += candidate.bytes;
+        self.totals.last_bytes = candidate.bytes;
         self.used_bytes = self.used_bytes.saturating_sub(candidate.bytes);
         self.pressure = self.pressure.observe(self.used_bytes, self.marks);
     }

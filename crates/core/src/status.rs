@@ -23,6 +23,23 @@ pub struct ClassUse {
     pub punched: u64,
 }
 
+/// Where transaction ids and block hashes are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct IdUse {
+    /// Sealed runs that answer.
+    pub runs: u64,
+    /// Ids in them.
+    pub sealed_ids: u64,
+    /// Filters of pruned blocks, so that their ids answer `Pruned`.
+    pub tombstones: u64,
+    /// What those filters take.
+    pub tombstone_bytes: u64,
+    /// Everything from here on is known, be it only as pruned.
+    pub searched_from: Option<Height>,
+    /// Memory of filters and of the open epoch; 0 before the first lookup or append.
+    pub memory_bytes: u64,
+}
+
 /// Whether a prune is due, and why or why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PruneNeed {
@@ -63,6 +80,10 @@ pub struct PruneStatus {
     pub index_bytes: u64,
     /// The regions by class.
     pub classes: Vec<ClassUse>,
+    /// How bytes are laid into regions.
+    pub layout: String,
+    /// Where ids are found.
+    pub ids: IdUse,
     /// The budget, 0 without one.
     pub target_bytes: u64,
     /// Over this, draining begins.

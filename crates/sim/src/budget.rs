@@ -1,11 +1,9 @@
 //! The budget's promise under seeded load: over high water it drains to low water and not
 //! further, whatever a tick may cost and however blocks keep coming; then the arena is flat.
 
-use std::collections::HashMap;
-
-use secateur_core::{Height, PrunePolicy, StopReason};
+use secateur_core::{PrunePolicy, StopReason};
 use secateur_store::ground::{MemoryArena, MemoryIndex};
-use secateur_store::{ClassTable, Ground, Sabotage, Store, StoreConfig, StoreError};
+use secateur_store::{ClassTable, Ground, Layout, Sabotage, Store, StoreConfig, StoreError};
 
 use crate::chain::{Shape, block};
 use crate::model::Violation;
@@ -25,6 +23,8 @@ pub struct Load {
     pub group: u64,
     /// Blocks in all.
     pub blocks: u64,
+    /// How bytes are laid into regions.
+    pub layout: Layout,
     /// The bug to plant.
     pub sabotage: Sabotage,
 }
@@ -44,6 +44,9 @@ pub struct Outcome {
     pub used_max: u64,
 }
 
+/// What a packed store's regions hold here.
+const STRETCH: u32 = 32 << 10;
+
 type MemoryStore = Store<MemoryArena, MemoryIndex>;
 
 /// A store in memory with a budget, pruning on.
@@ -53,8 +56,12 @@ pub fn store(load: &Load) -> Result<MemoryStore, StoreError> {
         max_ops_per_tick: load.max_ops_per_tick,
         ..PrunePolicy::default()
     };
+    let classes = match load.layout {
+        Layout::PerBlock => ClassTable::small(),
+        Layout::Packed => ClassTable::explicit(vec![4096, STRETCH])?,
+    };
     let config =
-        StoreConfig { classes: ClassTable::small(), policy, ..StoreConfig::new(7, [1; 16]) };
+        StoreConfig { classes, layout: load.layout, policy, ..StoreConfig::new(7, [1; 16]) };
     let ground = Ground { arena: MemoryArena::default(), index: MemoryIndex::default() };
     let made = Store::create(ground, config, clock())?;
     let made = Store::open_with(made.into_ground(), clock(), load.sabotage)?;
@@ -70,7 +77,6 @@ pub fn run(load: &Load) -> Result<Outcome, Violation> {
     let mut outcome = Outcome::default();
     let mut parent = secateur_core::BlockHash::default();
     let mut height = 0;
-    let mut regions = HashMap::new();
     while height < load.blocks {
         let mut group = Vec::new();
         for _ in 0..load.group {
@@ -84,11 +90,7 @@ pub fn run(load: &Load) -> Result<Outcome, Violation> {
             group.push(next);
         }
         store.append_group(&group).map_err(failed)?;
-        for block in &group {
-            let record = store.get_record(block.meta.height).map_err(failed)?;
-            regions.insert(block.meta.height, record.region_bytes());
-        }
-        tick(&store, load, &regions, &mut outcome)?;
+        tick(&store, load, &mut outcome)?;
         let status = store.get_prune_status().map_err(failed)?;
         if height <= load.blocks / 2 {
             outcome.arena_at_half = status.arena_bytes;
@@ -99,12 +101,7 @@ pub fn run(load: &Load) -> Result<Outcome, Violation> {
 }
 
 /// I6 and the water marks: a tick that ends a drain ends it at low water and not a block further.
-fn tick(
-    store: &MemoryStore,
-    load: &Load,
-    regions: &HashMap<Height, u64>,
-    outcome: &mut Outcome,
-) -> Result<(), Violation> {
+fn tick(store: &MemoryStore, load: &Load, outcome: &mut Outcome) -> Result<(), Violation> {
     let failed = |error: StoreError| Violation::Loss(error.to_string());
     let before = store.get_prune_status().map_err(failed)?;
     outcome.used_max = outcome.used_max.max(before.used_bytes);
@@ -126,8 +123,7 @@ fn tick(
             return Err(Violation::Wrong(format!("stopped at {} over {low}", after.used_bytes)));
         }
         // The last block cut must have been needed: without it, low water was not reached.
-        let last = ticked.totals.last.and_then(|height| regions.get(&height)).unwrap_or(&0);
-        if after.used_bytes + last <= low {
+        if after.used_bytes + ticked.totals.last_bytes <= low {
             let used = after.used_bytes;
             return Err(Violation::Wrong(format!("pruned to {used}, low water is {low}")));
         }

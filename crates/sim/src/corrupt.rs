@@ -73,18 +73,19 @@ enum Damage {
 /// Makes a store with some of everything in it, closed cleanly.
 fn subject(seed: u64) -> Result<(Image, Questions), StoreError> {
     let mut runner = Runner::<Disk>::new(seed, Sabotage::None)?;
-    for op in [Op::AppendMany, Op::Cut, Op::AppendSmall, Op::AppendMany, Op::Cut] {
+    for op in [Op::AppendMany, Op::Cut, Op::AppendSmall, Op::AppendMany, Op::Seal, Op::Cut] {
         runner.run(op).map_err(|v| StoreError::Poisoned(format!("{v:?}")))?;
     }
     let store = runner.store()?;
     store.register_consumer("indexer", Strength::Hard)?;
     store.register_consumer("dashboard", Strength::Soft)?;
     store.queue_tx(QUEUED)?;
-    let hashes = runner.model.blocks.values().map(|block| block.meta.hash).collect();
+    let known = || runner.model.blocks.values().chain(&runner.model.pruned);
+    let hashes = known().map(|block| block.meta.hash).collect();
     let ids = |block: &Block| -> Vec<TxId> {
         tx_index(&block.payloads.tx_index).flatten().map(|entry| entry.tx_id).collect()
     };
-    let transactions = runner.model.blocks.values().flat_map(|block| ids(block)).collect();
+    let transactions = known().flat_map(|block| ids(block)).collect();
     let head = runner.model.head_height().unwrap_or(0);
     runner.close();
     Ok((runner.world.image(), Questions { head, hashes, transactions }))
@@ -173,15 +174,23 @@ fn answers<A: Arena, I: Index>(store: &Store<A, I>, asked: &Questions) -> Vec<An
     all
 }
 
-/// Sweeps all files of one store.
+/// Sweeps a store of each layout.
 pub fn run(plan: &Plan) -> Result<Tally, StoreError> {
+    let tally = Tally::default();
+    for seed in [plan.seed, plan.seed + 1] {
+        sweep(&Plan { seed, ..plan.clone() }, &tally)?;
+    }
+    Ok(tally)
+}
+
+/// Sweeps all files of one store.
+fn sweep(plan: &Plan, tally: &Tally) -> Result<(), StoreError> {
     let (image, asked) = subject(plan.seed)?;
     let world = World::boot(image.clone());
     let sound = Store::open(Disk::open(&world, Sabotage::None)?, clock())?;
     let baseline = answers(&sound, &asked);
     drop(sound);
     let damages = damages(&image, plan);
-    let tally = Tally::default();
     let next = AtomicU64::new(0);
     quiet_redb_panics();
     on_every_core(|| {
@@ -194,7 +203,7 @@ pub fn run(plan: &Plan) -> Result<Tally, StoreError> {
             tally.note(verdict, file, *damage, plan);
         }
     });
-    Ok(tally)
+    Ok(())
 }
 
 fn damages(image: &Image, plan: &Plan) -> Vec<(String, Damage)> {

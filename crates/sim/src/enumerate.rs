@@ -172,15 +172,17 @@ fn enumerate<G: GroundKind>(
             let turn = next.fetch_add(1, Ordering::Relaxed);
             let count = all.len() as u64;
             let replaying = plan.only.is_some();
-            if (replaying && turn >= count) || (!replaying && reached()) {
+            if (replaying && turn > 0) || (!replaying && reached()) {
                 return;
             }
             // Long sequences first: they hold the short ones as their beginnings.
-            let at = count - 1 - turn % count;
+            let at = count - 1 - turn / 2 % count;
             let Some(ops) = usize::try_from(at).ok().and_then(|at| all.get(at)) else {
                 return;
             };
-            let case = Case { ground: G::NAME, seed: plan.seed + turn / count, ops };
+            // A seed stands for a layout too, so two of them take turns.
+            let seed = plan.seed + turn / (2 * count) * 2 + turn % 2;
+            let case = Case { ground: G::NAME, seed, ops };
             let mut worker = Worker { plan, tally, images, seen: &seen };
             worker.case::<G>(&case, &seen_recovery, goal);
             if plan.sabotage != Sabotage::None && tally.violations() > 0 {

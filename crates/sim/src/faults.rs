@@ -130,7 +130,8 @@ fn one(seed: u64, ops: &[Op], fault: Fault) -> Result<Reached, Violation> {
         return Ok(if reached { Reached::Unnoticed } else { Reached::End });
     };
     // What may be found: the state before the failed operation, or the one it was to lead to.
-    let allowed = [before, model_after(seed, ops.get(..=step).unwrap_or(ops))?];
+    let mut allowed = models_after(seed, ops.get(..=step).unwrap_or(ops))?;
+    allowed.push(before);
     runner.world.trace();
     runner.close();
     let points = runner.world.take_trace();
@@ -149,14 +150,16 @@ fn one(seed: u64, ops: &[Op], fault: Fault) -> Result<Reached, Violation> {
     verdict.map(|()| Reached::Fault)
 }
 
-/// The model after a workload that nothing disturbs.
-fn model_after(seed: u64, ops: &[Op]) -> Result<Model, Violation> {
+/// The models on the way through the last operation of a workload that nothing disturbs.
+fn models_after(seed: u64, ops: &[Op]) -> Result<Vec<Model>, Violation> {
     let mut twin = Runner::<Disk>::new(seed, Sabotage::None)
         .map_err(|error| Violation::Loss(error.to_string()))?;
+    let mut models = Vec::new();
     for op in ops {
-        twin.run(*op)?;
+        models = twin.run(*op)?;
     }
-    Ok(twin.model)
+    models.push(twin.model);
+    Ok(models)
 }
 
 fn settled(world: &World, allowed: &[Model]) -> Result<(), Violation> {

@@ -13,6 +13,8 @@ pub struct Model {
     pub blocks: BTreeMap<Height, Arc<Block>>,
     /// Everything at or below is gone.
     pub boundary: Option<Height>,
+    /// The newest blocks that were cut.
+    pub pruned: Vec<Arc<Block>>,
 }
 
 /// A promise that was broken, and which kind of promise it was.
@@ -51,7 +53,8 @@ impl Model {
 
     /// Removes everything at or below `boundary`.
     pub fn cut(&mut self, boundary: Height) {
-        self.blocks.retain(|height, _| *height > boundary);
+        let kept = self.blocks.split_off(&(boundary + 1));
+        self.pruned.extend(std::mem::replace(&mut self.blocks, kept).into_values());
         self.boundary = Some(boundary);
     }
 
@@ -117,26 +120,40 @@ fn expect<A: Arena, I: Index>(
     }
 }
 
-/// I3: the newest block's transactions are found with their receipts, and its hash too.
+/// I3: transactions are found with their receipts, and blocks by their hash; what was cut
+/// answers that it was.
 fn check_hashes<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Result<(), Violation> {
-    let Some(head) = model.head() else {
-        return Ok(());
-    };
     let lost = |what: &str, error: StoreError| Violation::Loss(format!("{what}: {error}"));
-    let by_hash = store.get_block_by_hash(&head.meta.hash).map_err(|e| lost("by hash", e))?;
-    if by_hash != **head {
-        return Err(Violation::Wrong("the block by hash is another".into()));
+    for block in model.blocks.values() {
+        let by_hash = store.get_block_by_hash(&block.meta.hash).map_err(|e| lost("by hash", e))?;
+        if by_hash != **block {
+            return Err(Violation::Wrong("the block by hash is another".into()));
+        }
+        let all: BTreeMap<_, _> = receipts(block.payloads.segment(Segment::Receipts))
+            .filter_map(|receipt| receipt.ok().map(|r| (r.tx_id, r.bytes)))
+            .collect();
+        for entry in tx_index(block.payloads.segment(Segment::TxIndex)).flatten() {
+            let receipt = store.get_receipt(&entry.tx_id).map_err(|e| lost("a receipt", e))?;
+            if all.get(&entry.tx_id) != Some(&receipt.as_slice()) {
+                return Err(Violation::Wrong("a receipt has other bytes".into()));
+            }
+        }
     }
-    let all: BTreeMap<_, _> = receipts(head.payloads.segment(Segment::Receipts))
-        .filter_map(|receipt| receipt.ok().map(|r| (r.tx_id, r.bytes)))
-        .collect();
-    for entry in tx_index(head.payloads.segment(Segment::TxIndex)).flatten() {
-        let receipt = store.get_receipt(&entry.tx_id).map_err(|e| lost("a receipt", e))?;
-        if all.get(&entry.tx_id) != Some(&receipt.as_slice()) {
-            return Err(Violation::Wrong("a receipt has other bytes".into()));
+    for block in &model.pruned {
+        let height = block.meta.height;
+        pruned(store.get_block_by_hash(&block.meta.hash).map(drop), "the hash", height)?;
+        for entry in tx_index(block.payloads.segment(Segment::TxIndex)).flatten() {
+            pruned(store.get_receipt(&entry.tx_id).map(drop), "a transaction", height)?;
         }
     }
     Ok(())
+}
+
+fn pruned(answer: Result<(), StoreError>, what: &str, height: Height) -> Result<(), Violation> {
+    match answer {
+        Err(StoreError::Lookup(LookupError::Pruned { .. })) => Ok(()),
+        other => Err(Violation::Wrong(format!("{what} of pruned block {height}: {other:?}"))),
+    }
 }
 
 /// I4, I5, I10: `verify` finds nothing, and nothing is left in quarantine.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use secateur_core::PrunePolicy;
 use secateur_store::ground::{MemoryArena, MemoryIndex};
-use secateur_store::{Arena, ClassTable, Ground, Sabotage, Space, Store, StoreConfig, StoreError};
+use secateur_store::{
+    Arena, ClassTable, Ground, Layout, Sabotage, Space, Store, StoreConfig, StoreError,
+};
 
 use crate::chain::{Shape, block};
 use crate::model::Violation;
@@ -92,12 +94,12 @@ fn meddle(store: &ReaderStore) -> Result<(), StoreError> {
 
 /// Interrupts a reader of block 1 at its n-th read with a prune of everything but the head and
 /// appends that want the freed regions. Returns how many reads the block takes.
-pub fn run(skip: u64, sabotage: Sabotage) -> Result<(), Violation> {
+pub fn run(skip: u64, layout: Layout, sabotage: Sabotage) -> Result<(), Violation> {
     let failed = |error: StoreError| Violation::Loss(error.to_string());
     let made = || -> Result<ReaderStore, StoreError> {
         let policy = PrunePolicy { retain_blocks: 1, ..PrunePolicy::default() };
         let classes = ClassTable::explicit(vec![4096, 8192])?;
-        let config = StoreConfig { classes, policy, ..StoreConfig::new(7, [1; 16]) };
+        let config = StoreConfig { classes, policy, layout, ..StoreConfig::new(7, [1; 16]) };
         let ground = Ground { arena: InterruptedArena::default(), index: MemoryIndex::default() };
         let made = Store::create(ground, config, clock())?;
         Store::open_with(made.into_ground(), clock(), sabotage)

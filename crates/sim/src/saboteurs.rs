@@ -1,7 +1,7 @@
 //! The saboteurs: each planted bug must be caught by the programme, and the same checks must
 //! have nothing to say when no bug is planted.
 
-use secateur_store::Sabotage;
+use secateur_store::{Layout, Sabotage};
 
 use crate::{budget, corrupt, enumerate, quiet_redb_panics, readers};
 
@@ -64,7 +64,9 @@ fn by_corruption(bug: Sabotage, seed: u64) -> Option<String> {
 const READS: u64 = 6;
 
 fn by_readers(bug: Sabotage, _seed: u64) -> Option<String> {
-    let violation = (0..READS).find_map(|skip| readers::run(skip, bug).err())?;
+    let layouts = [Layout::PerBlock, Layout::Packed];
+    let run = |layout| (0..READS).find_map(|skip| readers::run(skip, layout, bug).err());
+    let violation = layouts.into_iter().find_map(run)?;
     Some(format!("a reader during a cut: {violation:?}"))
 }
 
@@ -75,6 +77,7 @@ fn by_budget(bug: Sabotage, seed: u64) -> Option<String> {
         max_ops_per_tick: 1000,
         group: 1,
         blocks: 400,
+        layout: Layout::PerBlock,
         sabotage: bug,
     };
     budget::run(&load).err().map(|violation| format!("budget: {violation:?}"))

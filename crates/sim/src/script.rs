@@ -7,7 +7,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use secateur_core::{Block, BlockHash, Height, PrunePolicy};
-use secateur_store::{ClassTable, Finality, Sabotage, Settings, Store, StoreConfig, StoreError};
+use secateur_store::{
+    ClassTable, Finality, Layout, Place, Sabotage, Settings, Store, StoreConfig, StoreError,
+};
 
 use crate::chain::{Shape, block};
 use crate::clock::SimClock;
@@ -22,10 +24,14 @@ pub enum Op {
     AppendSmall,
     /// Append a group of blocks, one of them over several regions.
     AppendMany,
+    /// Hand two groups in before the first is durable.
+    AppendAhead,
     /// Make the older blocks final and prune.
     Cut,
     /// Free what was cut.
     Free,
+    /// Make the older blocks final and seal their ids.
+    Seal,
     /// Roll the newest block back.
     Rollback,
     /// Close the store and open it again.
@@ -34,15 +40,25 @@ pub enum Op {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Self; 6] =
-        [Self::AppendSmall, Self::AppendMany, Self::Cut, Self::Free, Self::Rollback, Self::Reopen];
+    pub const ALL: [Self; 8] = [
+        Self::AppendSmall,
+        Self::AppendMany,
+        Self::AppendAhead,
+        Self::Cut,
+        Self::Free,
+        Self::Seal,
+        Self::Rollback,
+        Self::Reopen,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::AppendSmall => "append-small",
             Self::AppendMany => "append-many",
+            Self::AppendAhead => "append-ahead",
             Self::Cut => "cut",
             Self::Free => "free",
+            Self::Seal => "seal",
             Self::Rollback => "rollback",
             Self::Reopen => "reopen",
         }
@@ -87,13 +103,24 @@ pub fn clock() -> Arc<SimClock> {
     Arc::new(SimClock::at(NOW))
 }
 
-/// The settings of every workload: tiny regions, so that images are small and reuse is frequent.
-pub fn config() -> Result<StoreConfig, StoreError> {
+/// The layout that a seed stands for: both take turns.
+pub const fn layout_of(seed: u64) -> Layout {
+    if seed.is_multiple_of(2) { Layout::PerBlock } else { Layout::Packed }
+}
+
+/// The settings of every workload: tiny regions and epochs, so that images are small and reuse
+/// is frequent.
+pub fn config(layout: Layout) -> Result<StoreConfig, StoreError> {
     let policy = PrunePolicy { retain_blocks: 1, ..PrunePolicy::default() };
     Ok(StoreConfig {
         classes: ClassTable::explicit(vec![4096, 8192])?,
         policy,
-        settings: Settings { finality: Finality::Explicit, ..Settings::default() },
+        settings: Settings {
+            finality: Finality::Explicit,
+            epoch_ids: EPOCH_IDS,
+            ..Settings::default()
+        },
+        layout,
         ..StoreConfig::new(7, [42; 16])
     })
 }
@@ -125,7 +152,7 @@ impl<G: GroundKind> Runner<G> {
     pub fn new(seed: u64, sabotage: Sabotage) -> Result<Self, StoreError> {
         let world = World::default();
         let ground = G::open(&world, Sabotage::None)?;
-        drop(Store::create(ground, config()?, clock())?);
+        drop(Store::create(ground, config(layout_of(seed))?, clock())?);
         let mut runner = Self {
             world,
             model: Model::default(),
@@ -159,12 +186,16 @@ impl<G: GroundKind> Runner<G> {
         Ok(())
     }
 
-    /// Does one operation and keeps the model in step.
-    pub fn run(&mut self, op: Op) -> Result<(), Violation> {
+    /// Does one operation and keeps the model in step. Returns the states between its beginning
+    /// and its end that a crash may find.
+    pub fn run(&mut self, op: Op) -> Result<Vec<Model>, Violation> {
         self.salt += 1;
+        if op == Op::AppendAhead {
+            return self.append_ahead();
+        }
         match op {
             Op::AppendSmall => self.append(&[SMALL]),
-            Op::AppendMany => self.append(&[SMALL, LARGE, EMPTY, MEDIUM]),
+            Op::AppendMany | Op::AppendAhead => self.append(&[SMALL, LARGE, EMPTY, MEDIUM]),
             Op::Cut => self.cut(9),
             Op::Free => self.free().map_err(lost),
             Op::Rollback => self.roll_back(),
@@ -172,10 +203,36 @@ impl<G: GroundKind> Runner<G> {
                 self.close();
                 self.open().map_err(lost)
             }
-        }
+            Op::Seal => self.seal(),
+        }?;
+        Ok(Vec::new())
     }
 
     fn append(&mut self, shapes: &[Shape]) -> Result<(), Violation> {
+        let blocks = self.next_blocks(shapes);
+        self.store().and_then(|store| store.append_group(&blocks)).map_err(lost)?;
+        self.model.append(&blocks);
+        self.check_generations(&blocks)
+    }
+
+    /// Two groups on their way at once: the second is written before the first is committed.
+    fn append_ahead(&mut self) -> Result<Vec<Model>, Violation> {
+        let blocks = self.next_blocks(&[MEDIUM, SMALL, SMALL]);
+        let (first, second) = blocks.split_at(2);
+        let mut between = self.model.clone();
+        between.append(first);
+        let submitted = self.store().and_then(|store| {
+            let tickets = (store.submit(first)?, store.submit(second)?);
+            store.wait(tickets.1)?;
+            store.wait(tickets.0)
+        });
+        submitted.map_err(lost)?;
+        self.model.append(&blocks);
+        self.check_generations(&blocks)?;
+        Ok(vec![between])
+    }
+
+    fn next_blocks(&self, shapes: &[Shape]) -> Vec<Block> {
         let mut blocks: Vec<Block> = Vec::new();
         let mut height = self.model.head_height().map_or(FIRST, |head| head + 1);
         let mut parent = self.model.head_hash();
@@ -184,24 +241,29 @@ impl<G: GroundKind> Runner<G> {
             (height, parent) = (height + 1, next.meta.hash);
             blocks.push(next);
         }
-        self.store().and_then(|store| store.append_group(&blocks)).map_err(lost)?;
-        self.model.append(&blocks);
-        self.check_generations(&blocks)
+        blocks
     }
 
-    /// I7: a region that holds another block than before has a larger generation.
+    /// I7: a region that holds something else than before has a larger generation.
     fn check_generations(&mut self, blocks: &[Block]) -> Result<(), Violation> {
+        let size = self.store().map_err(lost)?.header().stretch_len();
         for block in blocks {
-            let record =
-                self.store().and_then(|s| s.get_record(block.meta.height)).map_err(lost)?;
-            for ptr in record.extents {
-                let now = (ptr.generation, block.meta.hash);
-                let before = self.generations.insert(ptr.offset, now);
-                if let Some((generation, hash)) = before
-                    && hash != block.meta.hash
-                    && generation >= ptr.generation
+            let height = block.meta.height;
+            let (record, pieces) = self
+                .store()
+                .and_then(|store| Ok((store.get_record(height)?, store.get_pieces(height)?)))
+                .map_err(lost)?;
+            for ((_, region), nth) in pieces.into_iter().zip(0u64..) {
+                let holds = match record.place {
+                    Place::Regions(_) => block.meta.hash,
+                    Place::Stream(position) => stretch_name(position / size + nth),
+                };
+                let before = self.generations.insert(region.offset, (region.generation, holds));
+                if let Some((generation, held)) = before
+                    && held != holds
+                    && generation >= region.generation
                 {
-                    let at = ptr.offset;
+                    let at = region.offset;
                     return Err(Violation::Wrong(format!("region {at} kept its generation")));
                 }
             }
@@ -210,20 +272,26 @@ impl<G: GroundKind> Runner<G> {
     }
 
     fn cut(&mut self, max_ops: u64) -> Result<(), Violation> {
-        let Some(final_height) = self.model.head_height().and_then(|head| head.checked_sub(1))
-        else {
-            return Ok(());
-        };
-        let cut = self.store().and_then(|store| {
-            if self.model.blocks.contains_key(&final_height) {
-                store.set_finalized(final_height)?;
-            }
-            store.prune_now(max_ops)
-        });
+        self.finalize()?;
+        let cut = self.store().and_then(|store| store.prune_now(max_ops));
         if let Some(last) = cut.map_err(lost)?.totals.last {
             self.model.cut(last);
         }
         Ok(())
+    }
+
+    /// Makes all but the newest block final.
+    fn finalize(&mut self) -> Result<(), Violation> {
+        let below = self.model.head_height().and_then(|head| head.checked_sub(1));
+        match below.filter(|height| self.model.blocks.contains_key(height)) {
+            Some(height) => self.store().and_then(|s| s.set_finalized(height)).map_err(lost),
+            None => Ok(()),
+        }
+    }
+
+    fn seal(&mut self) -> Result<(), Violation> {
+        self.finalize()?;
+        self.store().and_then(Store::seal).map(drop).map_err(lost)
     }
 
     fn free(&mut self) -> Result<(), StoreError> {
@@ -251,11 +319,20 @@ impl<G: GroundKind> Runner<G> {
         for (step, op) in ops.iter().enumerate() {
             self.world.set_step(step);
             let before = self.model.clone();
-            self.run(*op)?;
-            allowed.push(vec![before, self.model.clone()]);
+            let between = self.run(*op)?;
+            allowed.push([vec![before], between, vec![self.model.clone()]].concat());
         }
         Ok(Traced { points: self.world.take_trace(), allowed })
     }
+}
+
+/// A stretch of a stream, as something that a region can hold.
+fn stretch_name(number: u64) -> BlockHash {
+    let mut name = [0u8; 32];
+    for (to, from) in name.iter_mut().zip(number.to_be_bytes()) {
+        *to = from;
+    }
+    BlockHash(name)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands in map_err")]
@@ -267,6 +344,8 @@ fn broken(violation: &Violation) -> StoreError {
     StoreError::Poisoned(format!("{violation:?}"))
 }
 
+/// Ids that fill an epoch.
+const EPOCH_IDS: u64 = 6;
 const FIRST: Height = 5;
 const SMALL: Shape = Shape { block_len: 900, transactions: 1, receipt_len: 40 };
 const MEDIUM: Shape = Shape { block_len: 5000, transactions: 2, receipt_len: 300 };

@@ -7,6 +7,8 @@ pub const ALIGNMENT: u32 = 4096;
 /// The most classes that a table may have.
 pub const MAX_CLASSES: usize = 32;
 const KIB: u32 = 1024;
+/// A budget is measured in at least so many regions, where the classes allow it.
+const REGIONS_PER_BUDGET: u64 = 128;
 
 /// The classes of a store, smallest first; chosen at creation and kept in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,16 @@ impl ClassTable {
     /// The standard table with 4, 8, 16 and 32 KiB below it.
     pub fn small() -> Self {
         Self { classes: (2..=12).map(|shift| KIB << shift).collect() }
+    }
+
+    /// The standard table without the classes that are large for a budget: a packed store counts
+    /// its bytes in regions of the largest class, and a few hundred of them make a fine measure.
+    pub fn for_budget(target_bytes: u64) -> Self {
+        let most = if target_bytes == 0 { u64::MAX } else { target_bytes / REGIONS_PER_BUDGET };
+        let mut table = Self::standard();
+        let fitting = table.classes.iter().filter(|class| u64::from(**class) <= most).count();
+        table.classes.truncate(fitting.max(1));
+        table
     }
 
     /// An explicit table: rising multiples of 4 KiB, none over 1 GiB.
@@ -92,6 +104,15 @@ mod tests {
         let table = ClassTable::standard();
         let parts: Vec<_> = table.split((8 << 20) + 70_000).collect();
         assert_eq!(parts, vec![(4 << 20, 4 << 20), (4 << 20, 4 << 20), (128 << 10, 70_000)]);
+    }
+
+    #[test]
+    fn a_small_budget_is_measured_in_small_regions() {
+        let largest = |target| ClassTable::for_budget(target).largest();
+        assert_eq!(largest(0), 4 << 20);
+        assert_eq!(largest(1 << 30), 4 << 20);
+        assert_eq!(largest(24 << 20), 128 << 10);
+        assert_eq!(largest(1 << 20), 64 << 10);
     }
 
     #[test]

@@ -23,10 +23,12 @@ pub use error::StoreError;
 pub use ground::{Arena, Change, Ground, Index, Snapshot, Space, Table};
 #[cfg(feature = "disk")]
 pub use history::daemon::Daemon;
+#[cfg(feature = "disk")]
+pub use history::workers::Workers;
 pub use history::{
-    ARENA_HEADER_LEN, Appended, BlobPtr, BlockRecord, Consumer, FORMAT_VERSION, Finality, Finding,
-    FindingKind, Header, JournalEntry, Layout, MAX_QUEUED, MAX_REPORTS, PruneOutcome, Queued,
-    RegionState, Repair, Requester, Settings, Store, StoreConfig, TransactionView, TxLocation,
-    VerifyReport,
+    ARENA_HEADER_LEN, Appended, Blob, BlobPtr, BlockRecord, Consumer, FORMAT_VERSION, Finality,
+    Finding, FindingKind, Group, Header, JournalEntry, Layout, MAX_GROUP, MAX_QUEUED, MAX_REPORTS,
+    Place, PruneOutcome, Queued, RegionState, Repair, Requester, RunRecord, Settings, Store,
+    StoreConfig, Ticket, TransactionView, TxLocation, VerifyReport,
 };
 pub use sabotage::Sabotage;

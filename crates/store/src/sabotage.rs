@@ -23,11 +23,13 @@ pub enum Sabotage {
     SkipRecoveryFree,
     /// Cut one block more after low water was reached.
     PruneBelowLowWater,
+    /// Commit a run whose bytes were not synced.
+    SealBeforeSync,
 }
 
 impl Sabotage {
-    /// The eight bugs.
-    pub const ALL: [Self; 8] = [
+    /// Every bug.
+    pub const ALL: [Self; 9] = [
         Self::SkipArenaSync,
         Self::SkipIndexSync,
         Self::FreeBeforeCut,
@@ -36,6 +38,7 @@ impl Sabotage {
         Self::IgnoreChecksum,
         Self::SkipRecoveryFree,
         Self::PruneBelowLowWater,
+        Self::SealBeforeSync,
     ];
 
     /// Whether `bug` is armed. Without the feature this is always false and costs nothing.

@@ -1,6 +1,6 @@
 //! `status`: the state of the history in one page.
 
-use secateur_core::{PruneStatus, format_bytes};
+use secateur_core::{IdUse, PruneStatus, format_bytes};
 
 use crate::data_dir::DataDir;
 use crate::ui::words::{
@@ -82,7 +82,9 @@ fn space(sheet: &mut Sheet, status: &PruneStatus) {
     sheet
         .row("arena", exact(status.arena_bytes))
         .row("disk", exact(status.disk_bytes))
-        .row("index", exact(status.index_bytes));
+        .row("index", exact(status.index_bytes))
+        .row("layout", &status.layout)
+        .row("ids", ids(&status.ids));
     let in_use =
         status.classes.iter().filter(|class| class.used + class.quarantine + class.free > 0);
     for (place, class) in in_use.enumerate() {
@@ -104,6 +106,18 @@ fn space(sheet: &mut Sheet, status: &PruneStatus) {
         );
     }
     sheet.gap();
+}
+
+fn ids(ids: &IdUse) -> String {
+    let mut line = format!("{} in {}", count(ids.sealed_ids), plural(ids.runs, "sealed run"));
+    if ids.tombstones > 0 {
+        let (tombstones, bytes) = (ids.tombstones, format_bytes(ids.tombstone_bytes));
+        line += &format!(", {} of {bytes}", plural(tombstones, "tombstone"));
+    }
+    if let Some(from) = ids.searched_from {
+        line += &format!(", known from block {from} on");
+    }
+    line
 }
 
 fn pruning(sheet: &mut Sheet, status: &PruneStatus) {

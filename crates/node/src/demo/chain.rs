@@ -123,6 +123,9 @@ fn go_on(
     Ok(Demo { data, spec })
 }
 
+/// Regions do not grow with budgets beyond this: a demo's disk may be small.
+const LARGE_DEMO: u64 = 128 << 20;
+
 fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, anyhow::Error> {
     let path = claimed.path().to_path_buf();
     let other = || {
@@ -137,7 +140,7 @@ fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, 
     let policy =
         PrunePolicy { target_bytes: budget.unwrap_or(DEFAULT_BUDGET), ..PrunePolicy::default() };
     let mut config = StoreConfig::new(CHAIN_ID, random_store_id()?);
-    config.classes = ClassTable::small();
+    config.classes = ClassTable::for_budget(policy.target_bytes.min(LARGE_DEMO));
     config.policy = policy.clone();
     let data = claimed.open_or_create_store(config)?;
     if data.store.head().is_some() {

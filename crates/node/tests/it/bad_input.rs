@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{TempDir, tempdir};
 
-use crate::tool::{Running, SmallDisk, ask, files, run, small_demo};
+use crate::tool::{Running, SmallDisk, ask, files, open_store, run, small_demo};
 
 /// A demo's directory, ready to be damaged.
 fn demo() -> (TempDir, PathBuf) {
@@ -199,9 +199,13 @@ fn numbers_that_make_no_sense_are_usage_errors() {
 fn damage_inside_a_block_is_found_and_named_by_verify() {
     let (_place, data) = demo();
     let arena = data.join("history/arena");
+    let at = {
+        let store = open_store(&data);
+        let (offset, _) = store.get_pieces(store.head().unwrap()).unwrap()[0];
+        usize::try_from(offset).unwrap()
+    };
     let mut bytes = fs::read(&arena).unwrap();
-    // Past the header, inside the first regions.
-    for byte in &mut bytes[4096..4096 + 64] {
+    for byte in &mut bytes[at..at + 64] {
         *byte ^= 0xff;
     }
     fs::write(&arena, &bytes).unwrap();

@@ -104,12 +104,12 @@ fn empty_payloads_are_legal_and_take_no_region() {
 
 #[test]
 fn a_small_block_takes_one_region_of_the_smallest_class_that_holds_it() {
-    let store = store();
+    let store = per_block();
     append_shaped(&store, 1, Shape { block_len: 100, transactions: 0, receipt_len: 0 });
     append_shaped(&store, 1, Shape { block_len: 70_000, transactions: 0, receipt_len: 0 });
     let classes = |height| {
-        let record = store.get_record(height).unwrap();
-        record.extents.iter().map(|ptr| ptr.class).collect::<Vec<_>>()
+        let pieces = store.get_pieces(height).unwrap();
+        pieces.iter().map(|(_, region)| region.class).collect::<Vec<_>>()
     };
     assert_eq!((classes(10), classes(11)), (vec![4096], vec![128 << 10]));
 }

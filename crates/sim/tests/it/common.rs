@@ -7,7 +7,7 @@ use secateur_sim::SimClock;
 use secateur_sim::chain::{self, Shape};
 use secateur_sim::script::NOW;
 use secateur_store::ground::{MemoryArena, MemoryIndex};
-use secateur_store::{Arena, ClassTable, Ground, Index, Settings, Store, StoreConfig};
+use secateur_store::{Arena, ClassTable, Ground, Index, Layout, Settings, Store, StoreConfig};
 
 pub type MemoryStore = Store<MemoryArena, MemoryIndex>;
 
@@ -17,8 +17,33 @@ pub fn ground() -> Ground<MemoryArena, MemoryIndex> {
     Ground { arena: MemoryArena::default(), index: MemoryIndex::default() }
 }
 
+/// The layout under test: the whole suite runs once for each (`scripts/test`).
+pub fn layout() -> Layout {
+    match std::env::var("SECATEUR_TEST_LAYOUT").as_deref() {
+        Ok("per-block") => Layout::PerBlock,
+        Ok("packed") | Err(_) => Layout::Packed,
+        Ok(other) => panic!("SECATEUR_TEST_LAYOUT is {other}, not packed or per-block"),
+    }
+}
+
+/// Regions small enough that a few blocks fill one, whatever the layout.
 pub fn config(policy: PrunePolicy, settings: Settings) -> StoreConfig {
-    StoreConfig { classes: ClassTable::small(), policy, settings, ..StoreConfig::new(7, [3; 16]) }
+    let classes = match layout() {
+        Layout::PerBlock => ClassTable::small(),
+        Layout::Packed => ClassTable::explicit(vec![4096, 8192, 16 << 10]).unwrap(),
+    };
+    let layout = layout();
+    StoreConfig { layout, classes, policy, settings, ..StoreConfig::new(7, [3; 16]) }
+}
+
+/// The same, but each block in its own regions: for what is about them.
+pub fn per_block() -> MemoryStore {
+    let config = StoreConfig {
+        layout: Layout::PerBlock,
+        classes: ClassTable::small(),
+        ..config(PrunePolicy::default(), Settings::default())
+    };
+    Store::create(ground(), config, clock()).unwrap()
 }
 
 pub fn clock() -> Arc<SimClock> {

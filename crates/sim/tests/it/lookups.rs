@@ -31,9 +31,10 @@ fn pruned_pending_and_not_found_are_three_different_answers() {
     let found = store.get_transaction(&kept).unwrap();
     assert_eq!((found.location.height, found.location.index), (14, 1));
     assert_eq!(found.block, blocks[4].payloads.block);
-    let unknown = LookupError::NotFound { searched_from: Some(13) };
-    assert_eq!(store.get_receipt(&TxId([9; 32])).unwrap_err().as_lookup(), Some(unknown));
-    assert_eq!(store.get_block(15).unwrap_err().as_lookup(), Some(unknown));
+    let unknown = |from| Some(LookupError::NotFound { searched_from: Some(from) });
+    let absent = store.get_receipt(&TxId([9; 32])).unwrap_err();
+    assert_eq!(absent.as_lookup(), unknown(10), "the tombstones know of block 10");
+    assert_eq!(store.get_block(15).unwrap_err().as_lookup(), unknown(13));
     store.queue_tx(TxId([9; 32])).unwrap();
     let pending = store.get_transaction(&TxId([9; 32])).unwrap_err();
     assert_eq!(pending.as_lookup(), Some(LookupError::Pending));

@@ -1,7 +1,7 @@
 //! The long programmes in small: that each runs, finds nothing in the product, and can fail.
 
 use secateur_sim::{corrupt, enumerate, faults, readers, saboteurs};
-use secateur_store::Sabotage;
+use secateur_store::{Layout, Sabotage};
 
 #[test]
 fn crashes_on_both_grounds_and_in_recovery_lose_leak_and_falsify_nothing() {
@@ -36,7 +36,10 @@ fn failing_calls_lose_nothing() {
 #[test]
 fn a_reader_in_the_middle_of_a_cut_block_gets_the_right_bytes_or_pruned() {
     for skip in 0..8 {
-        readers::run(skip, Sabotage::None).unwrap_or_else(|v| panic!("read {skip}: {v:?}"));
+        for layout in [Layout::PerBlock, Layout::Packed] {
+            let read = readers::run(skip, layout, Sabotage::None);
+            read.unwrap_or_else(|v| panic!("read {skip}: {v:?}"));
+        }
     }
 }
 

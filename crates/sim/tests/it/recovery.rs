@@ -40,7 +40,7 @@ fn a_kill_in_the_middle_of_a_prune_does_not_disable_pruning() {
 fn recovering_twice_equals_recovering_once() {
     let policy = PrunePolicy { retain_blocks: 2, ..PrunePolicy::default() };
     let store = store_with(policy, Settings::default());
-    append(&store, 6);
+    append(&store, 16);
     store.prune_now(1000).unwrap();
     assert!(store.get_prune_status().unwrap().journal_entries > 0);
     let once = Store::open(store.into_ground(), clock()).unwrap();
@@ -57,7 +57,7 @@ fn a_crash_anywhere_in_the_making_of_a_store_leaves_one_that_can_be_made_or_open
         if Store::exists(&ground)? {
             Store::open(ground, script::clock())
         } else {
-            Store::create(ground, script::config()?, script::clock())
+            Store::create(ground, script::config(layout())?, script::clock())
         }
     }
     fn enumerate<G: GroundKind>() -> u64 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::{Arena, Change, Index, Snapshot, Space, Table, Visit};
+use super::{Arena, Change, Index, KeyValue, Snapshot, Space, Table, Visit};
 use crate::StoreError;
 
 /// An arena in memory.
@@ -105,6 +105,11 @@ impl Snapshot for MemorySnapshot {
             }
         }
         Ok(())
+    }
+
+    fn before(&self, table: Table, bound: &[u8]) -> Result<Option<KeyValue>, StoreError> {
+        let last = self.rows.range((table, Vec::new())..(table, bound.to_vec())).next_back();
+        Ok(last.map(|((_, key), value)| (key.clone(), value.clone())))
     }
 }
 

@@ -53,7 +53,7 @@ pub trait Arena: Send + Sync + 'static {
 pub enum Table {
     /// Header, state, policy, settings: one row each.
     Meta = 0,
-    /// Height → block record.
+    /// First height → the records of consecutive blocks that were appended together.
     Blocks = 1,
     /// (class, offset) → generation and state.
     Alloc = 2,
@@ -67,11 +67,15 @@ pub enum Table {
     Queue = 6,
     /// Sequence number → report.
     Reports = 7,
+    /// (stream, number) → the region behind that stretch of a packed stream.
+    Streams = 8,
+    /// Number → a sealed run of ids, or what is left of it.
+    Runs = 9,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Meta,
         Self::Blocks,
         Self::Alloc,
@@ -80,6 +84,8 @@ impl Table {
         Self::Consumers,
         Self::Queue,
         Self::Reports,
+        Self::Streams,
+        Self::Runs,
     ];
 
     /// The table's name in the index and in messages.
@@ -93,6 +99,8 @@ impl Table {
             Self::Consumers => "consumers",
             Self::Queue => "queue",
             Self::Reports => "reports",
+            Self::Streams => "streams",
+            Self::Runs => "runs",
         }
     }
 }
@@ -111,12 +119,17 @@ pub struct Change {
 /// Called for each row of a scan in key order; `Break` ends it.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError> + 'a;
 
+/// A row: its key and its value.
+pub type KeyValue = (Vec<u8>, Vec<u8>);
+
 /// An unchanging view of the index.
 pub trait Snapshot {
     /// The value of one row.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
     /// Visits the rows whose key is `from` or greater, in key order.
     fn scan(&self, table: Table, from: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
+    /// The last row whose key is smaller than `bound`.
+    fn before(&self, table: Table, bound: &[u8]) -> Result<Option<KeyValue>, StoreError>;
 }
 
 /// Ordered tables of small rows with atomic batches.

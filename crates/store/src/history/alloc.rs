@@ -3,8 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use super::record::{AllocEntry, BlobPtr, RegionState, read_region_key, region_key};
-use super::state::ClassCount;
+use super::region::{AllocEntry, BlobPtr, RegionState, read_region_key, region_key};
+use super::state::{ClassCount, Layout};
 use super::txn::Txn;
 use crate::ground::{Arena, Snapshot, Table};
 use crate::rows::unseal;
@@ -13,6 +13,11 @@ use crate::{Sabotage, StoreError};
 /// Regions that one batch gives back at most: a hole costs a call, and the writer's turn is held.
 const MAX_PUNCHES: u64 = 256;
 
+/// The generation of a region's first use.
+const FIRST_GENERATION: u32 = 1;
+/// A packed arena grows by this part of itself at a time.
+const GROWTH_STEPS: u64 = 64;
+
 /// What the free list says of a region's space.
 const RESIDENT: u8 = 0;
 const PUNCHED: u8 = 1;
@@ -20,14 +25,15 @@ const PUNCHED: u8 = 1;
 impl<S: Snapshot> Txn<'_, S> {
     /// Regions for `len` bytes: the free one at the smallest offset, else a new one at the end.
     pub(crate) fn allocate(&mut self, len: u64) -> Result<Vec<BlobPtr>, StoreError> {
-        let parts: Vec<(u32, u32)> = self.classes.split(len).collect();
+        let parts: Vec<(u32, u32)> = self.header.classes.split(len).collect();
         parts.into_iter().map(|(class, part)| self.allocate_region(class, part)).collect()
     }
 
-    fn allocate_region(&mut self, class: u32, len: u32) -> Result<BlobPtr, StoreError> {
+    /// One region of a class, for `len` bytes.
+    pub(crate) fn allocate_region(&mut self, class: u32, len: u32) -> Result<BlobPtr, StoreError> {
         let (offset, generation) = match self.take_free(class)? {
             Some((offset, generation)) => (offset, generation),
-            None => (self.take_new(class)?, 1),
+            None => (self.take_new(class)?, FIRST_GENERATION),
         };
         self.count(class)?.used += 1;
         let entry = AllocEntry { generation, state: RegionState::Used };
@@ -35,7 +41,24 @@ impl<S: Snapshot> Txn<'_, S> {
         Ok(BlobPtr { offset, len, class, generation })
     }
 
+    /// A region at the arena's end. A packed store takes a few more for the free list while it is
+    /// there, as the file grows in steps too: a rare peak then finds a free one, and the arena
+    /// stops growing soon.
     fn take_new(&mut self, class: u32) -> Result<u64, StoreError> {
+        let offset = self.extend(class)?;
+        if self.header.layout == Layout::Packed && class == self.header.classes.largest() {
+            for _ in 0..offset / u64::from(class) / GROWTH_STEPS {
+                let spare = region_key(class, self.extend(class)?);
+                let (generation, state) = (FIRST_GENERATION - 1, RegionState::Free);
+                self.put(Table::Alloc, &spare, AllocEntry { generation, state }.encode());
+                self.put(Table::Free, &spare, vec![RESIDENT]);
+                self.count(class)?.free += 1;
+            }
+        }
+        Ok(offset)
+    }
+
+    fn extend(&mut self, class: u32) -> Result<u64, StoreError> {
         let offset = self.state.arena_end;
         self.state.arena_end = offset
             .checked_add(u64::from(class))
@@ -161,7 +184,7 @@ impl<S: Snapshot> Txn<'_, S> {
         wanted: u64,
     ) -> Result<u64, StoreError> {
         let (mut given, mut left) = (0u64, MAX_PUNCHES);
-        let classes: Vec<u32> = self.classes.classes().to_vec();
+        let classes: Vec<u32> = self.header.classes.classes().to_vec();
         for class in classes.into_iter().rev() {
             let size = u64::from(class);
             let count = *self.count(class)?;
@@ -202,7 +225,8 @@ impl<S: Snapshot> Txn<'_, S> {
     }
 
     fn count(&mut self, class: u32) -> Result<&mut ClassCount, StoreError> {
-        self.classes
+        self.header
+            .classes
             .position(class)
             .and_then(|at| self.state.classes.get_mut(at))
             .ok_or_else(|| StoreError::corrupt("alloc", format!("{class} is not a size class")))

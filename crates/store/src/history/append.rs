@@ -2,13 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use secateur_core::{
-    Block, BlockHash, Height, LookupError, MAX_AHEAD_SECONDS, MAX_SEGMENT_LEN, Segment, tx_index,
+    Block, BlockHash, Height, LookupError, MAX_AHEAD_SECONDS, MAX_SEGMENT_LEN, Segment, TxId,
+    tx_index,
 };
 
-use super::hashes::BlockIds;
-use super::record::{BlobPtr, BlockRecord};
-use super::state::{State, Tip};
+use super::buffer::Buffer;
+use super::lane::{HashChange, Staging, Ticket, Write};
+use super::place::{Place, Stream, pieces};
+use super::record::{BlockRecord, Group, MAX_GROUP};
+use super::runs::BlockIds;
+use super::state::{Layout, State, Tip};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::ground::{Arena, Index, Snapshot, Table};
@@ -26,6 +31,15 @@ pub struct Appended {
     pub written: u64,
 }
 
+/// A block with what can be said of it without the writer's lock.
+struct Measured<'a> {
+    block: &'a Block,
+    tx_count: u32,
+    lens: [u32; 3],
+    checksums: [u32; 3],
+    ids: BlockIds,
+}
+
 impl<A: Arena, I: Index> Store<A, I> {
     /// Appends one block; durable when it returns.
     pub fn append(&self, block: &Block) -> Result<Appended, StoreError> {
@@ -35,102 +49,178 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Appends consecutive blocks as one durable group: all of them or none. Blocks that are
     /// stored already are passed over.
     pub fn append_group(&self, blocks: &[Block]) -> Result<Appended, StoreError> {
-        let mut tx_counts = Vec::with_capacity(blocks.len());
-        for block in blocks {
-            tx_counts.push(block.check(MAX_SEGMENT_LEN)?);
-        }
+        let ticket = self.submit(blocks)?;
+        self.wait(ticket)
+    }
+
+    /// Hands a group in and returns while it is still on its way: the next group can be made
+    /// ready meanwhile. It is durable once [`Store::wait`] has said so. A bounded number of
+    /// groups is on its way at a time.
+    pub fn submit(&self, blocks: &[Block]) -> Result<Ticket, StoreError> {
+        let measured = self.measure(blocks)?;
+        self.build_hashes()?;
+        self.wait_for_room()?;
+        let buffer = self.gather(&measured);
         let mut control = self.writer()?;
-        let known = self.known_prefix(&control.state, blocks)?;
-        let fresh: Vec<(&Block, u32)> = blocks.iter().zip(tx_counts).skip(known).collect();
-        if !fresh.is_empty() {
-            self.write_group(&mut control, &fresh)?;
+        let mut txn = self.begin(&mut control)?;
+        let known = known_prefix(&txn, &txn.state, &measured)?;
+        let mut written = 0;
+        // What is known may still be on its way.
+        let mut number = self.lane.staged();
+        if known < measured.len() {
+            let fresh: Vec<Measured<'_>> = measured.into_iter().skip(known).collect();
+            let buffer = if known == 0 { buffer } else { self.gather(&fresh) };
+            written = fresh.len() as u64;
+            if !self.index.ensure_reserve()? {
+                drop(txn);
+                self.settle_batch(&mut control)?;
+                txn = self.begin(&mut control)?;
+            }
+            number = self.stage_group(&mut control, txn, fresh, buffer)?;
         }
         let head = control.state.head.map(|tip| tip.height).ok_or_else(|| {
             StoreError::refused("append", "no block was given and the store is empty")
         })?;
         let (trigger, draining) = (control.policy.trigger, control.state.pressure.draining);
         // A prune that waits for its turn gets it now, however fast blocks come.
-        parking_lot::MutexGuard::unlock_fair(control);
-        let written = fresh.len() as u64;
+        MutexGuard::unlock_fair(control);
         let since = self.blocks_since_tick.fetch_add(written, Ordering::AcqRel) + written;
         if draining || trigger.blocks().is_some_and(|n| since >= u64::from(n)) {
             self.ring();
         }
-        Ok(Appended { head, written })
+        Ok(Ticket { number, appended: Appended { head, written } })
     }
 
-    /// How many leading blocks are stored already; a different block in their place is a
-    /// conflict.
-    fn known_prefix(&self, state: &State, blocks: &[Block]) -> Result<usize, StoreError> {
-        let (Some(head), Some(oldest)) = (state.head, state.oldest_kept()) else {
-            return Ok(0);
-        };
-        let snapshot = self.index.snapshot()?;
-        let mut known = 0;
-        for block in blocks {
-            let height = block.meta.height;
-            if height > head.height {
-                break;
+    /// Waits until a submitted group is durable.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is waited for once")]
+    pub fn wait(&self, ticket: Ticket) -> Result<Appended, StoreError> {
+        let Ticket { number, appended } = ticket;
+        self.wait_for(number)?;
+        if !self.lane.has_workers() && self.seal_due() {
+            match self.seal() {
+                // The ids stay in memory until there is room for their run.
+                Ok(_) | Err(StoreError::DiskFull { .. }) => {}
+                Err(error) => return Err(error),
             }
-            if let Some(pruned_before_block) = state.boundary.filter(|b| height <= *b) {
-                return Err(LookupError::Pruned { pruned_before_block }.into());
-            }
-            if height < oldest {
-                return Err(StoreError::Gap { expected: head.height + 1, got: height });
-            }
-            let record = BlockRecord::load(&snapshot, height)?;
-            let (lens, checksums) = BlockRecord::measure(&block.payloads);
-            if (&record.meta, record.lens, record.checksums) != (&block.meta, lens, checksums) {
-                return Err(StoreError::Conflict { height });
-            }
-            known += 1;
         }
-        Ok(known)
+        Ok(appended)
     }
 
-    fn write_group(
+    /// Checks blocks, and works out what needs no lock.
+    fn measure<'a>(&self, blocks: &'a [Block]) -> Result<Vec<Measured<'a>>, StoreError> {
+        let seed = self.header.hash_seed();
+        let measure = |block: &'a Block| {
+            let tx_count = block.check(MAX_SEGMENT_LEN)?;
+            let (lens, checksums) = BlockRecord::measure(&block.payloads);
+            let ids = BlockIds::of(seed, &block.meta, &block.payloads, tx_count)?;
+            Ok(Measured { block, tx_count, lens, checksums, ids })
+        };
+        blocks.iter().map(measure).collect()
+    }
+
+    /// Lays the payloads of a group end to end.
+    fn gather(&self, blocks: &[Measured<'_>]) -> Buffer {
+        let len: u64 = blocks.iter().map(|m| m.block.payloads.total_len()).sum();
+        let mut buffer = self.buffers.take(usize::try_from(len).unwrap_or(0));
+        for measured in blocks {
+            for segment in Segment::ALL {
+                buffer.extend(measured.block.payloads.segment(segment));
+            }
+        }
+        if self.header.layout == Layout::Packed {
+            buffer.pad();
+        }
+        buffer
+    }
+
+    fn stage_group(
         &self,
         control: &mut Control,
-        blocks: &[(&Block, u32)],
-    ) -> Result<(), StoreError> {
-        if !self.index.ensure_reserve()? {
-            self.settle_batch(control)?;
-        }
-        let mut txn = self.begin(control)?;
+        mut txn: Txn<'_, I::Snapshot>,
+        blocks: Vec<Measured<'_>>,
+        buffer: Buffer,
+    ) -> Result<u64, StoreError> {
         let freed = if self.sabotage.is(Sabotage::ReuseQuarantined) {
             0
         } else {
-            self.settle_into(control, &mut txn)?
+            self.settle_into(&mut txn)?
         };
-        let wall = self.clock.now_seconds();
-        let mut extents = Vec::with_capacity(blocks.len());
-        for (block, tx_count) in blocks {
-            extents.push(stage(&mut txn, block, *tx_count, wall)?);
-        }
+        let records = self.stage_records(&mut txn, &blocks)?;
         self.punch_over_target(control, &mut txn)?;
         self.check_headroom(txn.fresh_bytes)?;
         self.arena.grow(txn.state.arena_end)?;
-        for ((block, _), extents) in blocks.iter().zip(&extents) {
-            self.write_extents(block, extents)?;
-        }
+        let pieces = self.pieces_of(&txn, &records, buffer.len() as u64)?;
         if !control.queue.is_empty() {
-            control.include(&mut txn, tx_ids(blocks)?.into_iter());
+            control.include(&mut txn, tx_ids(&blocks)?.into_iter());
         }
-        self.sync_arena()?;
-        if self.hashes.is_built() {
-            // Before the commit, so that no reader meets a block whose ids are nowhere: an id
-            // that points at a block which is not there yet is as good as unknown.
-            let ids =
-                blocks.iter().map(|(block, _)| ids_of(block)).collect::<Result<Vec<_>, _>>()?;
-            self.hashes.insert_blocks(ids.into_iter());
+        let ids = blocks.into_iter().map(|measured| measured.ids).collect();
+        let hashes = HashChange::Insert(ids, control.seal_limits());
+        let writes = if pieces.is_empty() { vec![] } else { vec![Write { buffer, pieces }] };
+        self.stage(control, txn, Staging { writes, freed, hashes, ..Staging::default() })
+    }
+
+    /// Places a group's blocks and writes their records into the batch.
+    fn stage_records(
+        &self,
+        txn: &mut Txn<'_, I::Snapshot>,
+        blocks: &[Measured<'_>],
+    ) -> Result<Vec<BlockRecord>, StoreError> {
+        let wall = self.clock.now_seconds();
+        let total = blocks.iter().map(|m| m.block.payloads.total_len()).sum();
+        let mut shared = match self.header.layout {
+            Layout::Packed => Some(txn.reserve(Stream::History, total)?),
+            Layout::PerBlock => None,
+        };
+        let mut records = Vec::with_capacity(blocks.len());
+        for measured in blocks {
+            let len = measured.block.payloads.total_len();
+            let place = match &mut shared {
+                Some(Place::Stream(position)) => {
+                    *position += len;
+                    Place::Stream(*position - len)
+                }
+                _ => txn.reserve(Stream::History, len)?,
+            };
+            records.push(record_of(&mut txn.state, measured, place, wall)?);
         }
-        self.commit(control, txn)?;
-        control.quarantined.drain(..freed);
-        Ok(())
+        for group in records.chunks(MAX_GROUP) {
+            let group = Group { records: group.to_vec() };
+            let first = group.first().unwrap_or_default();
+            txn.put(Table::Blocks, &first.to_be_bytes(), group.encode()?);
+        }
+        Ok(records)
+    }
+
+    /// Where the group's buffer goes: neighbours in the arena are written in one call.
+    fn pieces_of(
+        &self,
+        txn: &Txn<'_, I::Snapshot>,
+        records: &[BlockRecord],
+        len: u64,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        let history = Stream::History;
+        let mut found = Vec::new();
+        for record in records {
+            if let Place::Stream(_) = record.place {
+                // The blocks lie end to end, and the padding behind them.
+                found = pieces(txn, &self.header, history, &record.place, 0, len)?;
+                break;
+            }
+            let len = record.payload_bytes();
+            found.extend(pieces(txn, &self.header, history, &record.place, 0, len)?);
+        }
+        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(found.len());
+        for piece in found {
+            match joined.last_mut() {
+                Some((offset, len)) if *offset + *len == piece.offset => *len += piece.len,
+                _ => joined.push((piece.offset, piece.len)),
+            }
+        }
+        Ok(joined)
     }
 
     /// Refuses before anything is written when the medium could not take it.
-    fn check_headroom(&self, fresh_bytes: u64) -> Result<(), StoreError> {
+    pub(crate) fn check_headroom(&self, fresh_bytes: u64) -> Result<(), StoreError> {
         let full = |needed, available| StoreError::DiskFull { what: "append", needed, available };
         let needed = fresh_bytes + INDEX_HEADROOM;
         let available = self.arena.space()?.available;
@@ -146,46 +236,61 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         Ok(())
     }
-
-    fn write_extents(&self, block: &Block, extents: &[BlobPtr]) -> Result<(), StoreError> {
-        let bundle: Vec<u8> = Segment::ALL.map(|segment| block.payloads.segment(segment)).concat();
-        let mut rest = bundle.as_slice();
-        for ptr in extents {
-            let (part, tail) = rest
-                .split_at_checked(ptr.len as usize)
-                .ok_or_else(|| StoreError::corrupt("alloc", "regions exceed the payloads"))?;
-            self.arena.write_at(ptr.offset, part)?;
-            rest = tail;
-        }
-        Ok(())
-    }
 }
 
-/// Allocates a block's regions and writes its record into the batch.
-fn stage<S: Snapshot>(
-    txn: &mut Txn<'_, S>,
-    block: &Block,
-    tx_count: u32,
+/// How many leading blocks are stored already; a different block in their place is a conflict.
+fn known_prefix(
+    rows: &impl Snapshot,
+    state: &State,
+    blocks: &[Measured<'_>],
+) -> Result<usize, StoreError> {
+    let (Some(head), Some(oldest)) = (state.head, state.oldest_kept()) else {
+        return Ok(0);
+    };
+    let mut known = 0;
+    for measured in blocks {
+        let meta = &measured.block.meta;
+        let height = meta.height;
+        if height > head.height {
+            break;
+        }
+        if let Some(pruned_before_block) = state.boundary.filter(|b| height <= *b) {
+            return Err(LookupError::Pruned { pruned_before_block }.into());
+        }
+        if height < oldest {
+            return Err(StoreError::Gap { expected: head.height + 1, got: height });
+        }
+        let record = BlockRecord::load(rows, height)?;
+        let same = (&record.meta, record.lens, record.checksums);
+        if same != (meta, measured.lens, measured.checksums) {
+            return Err(StoreError::Conflict { height });
+        }
+        known += 1;
+    }
+    Ok(known)
+}
+
+/// A block's record, and the state with it as its head.
+fn record_of(
+    state: &mut State,
+    measured: &Measured<'_>,
+    place: Place,
     wall: u64,
-) -> Result<Vec<BlobPtr>, StoreError> {
-    let meta = &block.meta;
-    check_link(txn.state.head, meta.height, meta.parent_hash)?;
-    let max_timestamp = believe(&mut txn.state, meta.timestamp, wall);
-    let extents = txn.allocate(block.payloads.total_len())?;
-    let (lens, checksums) = BlockRecord::measure(&block.payloads);
-    let record = BlockRecord {
+) -> Result<BlockRecord, StoreError> {
+    let meta = &measured.block.meta;
+    check_link(state.head, meta.height, meta.parent_hash)?;
+    let max_timestamp = believe(state, meta.timestamp, wall);
+    let (height, hash, timestamp) = (meta.height, meta.hash, meta.timestamp);
+    state.first.get_or_insert(height);
+    state.head = Some(Tip { height, hash, timestamp, max_timestamp });
+    Ok(BlockRecord {
         meta: meta.clone(),
         max_timestamp,
-        tx_count,
-        lens,
-        checksums,
-        extents: extents.clone(),
-    };
-    txn.put(Table::Blocks, &meta.height.to_be_bytes(), record.encode()?);
-    txn.state.first.get_or_insert(meta.height);
-    let (height, hash, timestamp) = (meta.height, meta.hash, meta.timestamp);
-    txn.state.head = Some(Tip { height, hash, timestamp, max_timestamp });
-    Ok(extents)
+        tx_count: measured.tx_count,
+        lens: measured.lens,
+        checksums: measured.checksums,
+        place,
+    })
 }
 
 fn check_link(head: Option<Tip>, height: Height, parent: BlockHash) -> Result<(), StoreError> {
@@ -222,22 +327,12 @@ fn believe(state: &mut State, timestamp: u64, wall: u64) -> u64 {
     head.max_timestamp.max(timestamp)
 }
 
-fn tx_ids(blocks: &[(&Block, u32)]) -> Result<Vec<(secateur_core::TxId, Height)>, StoreError> {
+fn tx_ids(blocks: &[Measured<'_>]) -> Result<Vec<(TxId, Height)>, StoreError> {
     let mut ids = Vec::new();
-    for (block, _) in blocks {
-        for entry in tx_index(&block.payloads.tx_index) {
-            ids.push((entry?.tx_id, block.meta.height));
+    for measured in blocks {
+        for entry in tx_index(&measured.block.payloads.tx_index) {
+            ids.push((entry?.tx_id, measured.block.meta.height));
         }
     }
     Ok(ids)
-}
-
-/// The ids of a block whose payloads were checked.
-pub(crate) fn ids_of(block: &Block) -> Result<BlockIds, StoreError> {
-    let mut transactions = Vec::new();
-    for entry in tx_index(&block.payloads.tx_index) {
-        let entry = entry?;
-        transactions.push((entry.tx_id, entry.index));
-    }
-    Ok(BlockIds { height: block.meta.height, hash: block.meta.hash, transactions })
 }

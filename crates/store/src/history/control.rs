@@ -46,7 +46,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn set_prune_policy(&self, policy: PrunePolicy) -> Result<(), StoreError> {
         policy.check()?;
         let mut control = self.writer()?;
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         txn.put_document(Table::Meta, POLICY_KEY, &policy)?;
         txn.mirrors.policy = Some(policy);
         self.commit(&mut control, txn)?;
@@ -58,7 +58,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Changes the settings. What was final stays final.
     pub fn set_settings(&self, settings: Settings) -> Result<(), StoreError> {
         let mut control = self.writer()?;
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         if control.settings.finality == Finality::Instant && settings.finality == Finality::Explicit
         {
             txn.state.finalized = txn.state.head.map(|tip| tip.height);
@@ -77,7 +77,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// The kill switch: whether the daemon prunes.
     pub fn set_pruning_enabled(&self, enabled: bool) -> Result<(), StoreError> {
         let mut control = self.writer()?;
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         txn.state.pruning_enabled = enabled;
         self.commit(&mut control, txn)?;
         drop(control);
@@ -102,7 +102,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             let reason = format!("block {height} is not here; the oldest is block {oldest}");
             return Err(StoreError::refused("set_finalized", reason));
         }
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         txn.state.finalized = Some(height);
         control.finalize_queue(&mut txn, height);
         self.commit(&mut control, txn)
@@ -120,7 +120,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         if control.state.archived.is_some_and(|before| height <= before) {
             return Ok(());
         }
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         txn.state.archived = Some(height);
         self.commit(&mut control, txn)
     }
@@ -130,7 +130,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn register_consumer(&self, name: &str, strength: Strength) -> Result<(), StoreError> {
         check_consumer_name(name)?;
         let mut control = self.writer()?;
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         let head_at_ack = control.state.head.map(|tip| tip.height);
         let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
         if known.is_none() && self.consumers()?.len() >= MAX_CONSUMERS {
@@ -154,7 +154,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Removes a consumer and its hold; whether it was there is the answer.
     pub fn remove_consumer(&self, name: &str) -> Result<bool, StoreError> {
         let mut control = self.writer()?;
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
         if known.is_none() {
             return Ok(false);
@@ -174,7 +174,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 format!("block {height} was not exportable yet; the newest is {}", show(head));
             return Err(StoreError::refused("ack_exported", reason));
         }
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         let known: Option<Consumer> = load_document(&txn, Table::Consumers, name.as_bytes())?;
         let Some(mut consumer) = known else {
             let reason = format!("no consumer `{name}` is registered");

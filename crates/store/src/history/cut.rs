@@ -1,4 +1,4 @@
-//! Cut and free: the two steps by which a block's regions become reusable.
+//! Cut and free: the two steps by which regions become reusable.
 //!
 //! *Cut* (step A): references removed, regions quarantined, a journal entry, one batch. *Free*
 //! (step B), in a later batch: quarantined regions go to the free list. Only A must be durable
@@ -7,60 +7,46 @@
 use std::collections::BTreeMap;
 
 use parking_lot::MutexGuard;
+use secateur_core::ClassBytes;
 
-use super::record::{BlockRecord, JournalEntry};
+use super::lane::Staging;
+use super::region::{BlobPtr, JournalEntry};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot, Table};
 use crate::rows::unseal;
-use secateur_core::ClassBytes;
 
 /// Journal entries that one batch frees at most.
 const MAX_FREES: usize = 4096;
 
-/// Released regions by class.
-pub(crate) type Released = BTreeMap<u32, u64>;
+/// What a batch has quarantined so far.
+#[derive(Debug, Default)]
+pub(crate) struct Cut {
+    pub regions: Vec<BlobPtr>,
+}
 
-pub(crate) fn class_bytes(released: &Released) -> Vec<ClassBytes> {
-    released
-        .iter()
-        .map(|(class, regions)| ClassBytes {
-            class: *class,
-            regions: *regions,
-            bytes: u64::from(*class) * regions,
-        })
-        .collect()
+impl Cut {
+    pub(crate) fn add(&mut self, region: BlobPtr) {
+        self.regions.push(region);
+    }
+
+    /// The regions by class, for reports and plans.
+    pub(crate) fn by_class(&self) -> Vec<ClassBytes> {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        for region in &self.regions {
+            *counts.entry(region.class).or_insert(0) += 1;
+        }
+        let line = |(class, regions)| {
+            let bytes = u64::from(class) * regions;
+            ClassBytes { class, regions, bytes }
+        };
+        counts.into_iter().map(line).collect()
+    }
 }
 
 impl<S: Snapshot> Txn<'_, S> {
-    /// Step A for one block: removes its record, quarantines its regions and journals them.
-    /// The caller moves the boundary or the head in the same batch.
-    pub(crate) fn cut(
-        &mut self,
-        record: &BlockRecord,
-        released: &mut Released,
-    ) -> Result<Option<u64>, StoreError> {
-        let height = record.meta.height;
-        self.delete(Table::Blocks, &height.to_be_bytes());
-        let mut regions = Vec::with_capacity(record.extents.len());
-        for ptr in &record.extents {
-            if self.quarantine(ptr)? {
-                *released.entry(ptr.class).or_insert(0) += 1;
-                regions.push(*ptr);
-            }
-        }
-        if regions.is_empty() {
-            return Ok(None);
-        }
-        let seq = self.state.journal_next;
-        self.state.journal_next += 1;
-        let entry = JournalEntry { height, regions };
-        self.put(Table::Journal, &seq.to_be_bytes(), entry.encode()?);
-        Ok(Some(seq))
-    }
-
     /// Step B for one journal entry. An entry that cannot be read stays where it is with its
     /// regions in quarantine: the store still opens, and `verify` reports it.
     pub(crate) fn free_entry(&mut self, seq: u64) -> Result<(), StoreError> {
@@ -81,14 +67,11 @@ impl<S: Snapshot> Txn<'_, S> {
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// Frees, in the given batch, what is durably cut and seen by no reader. Returns how many
-    /// entries to drop from the front of the writer's list once the batch is committed.
-    pub(crate) fn settle_into(
-        &self,
-        control: &Control,
-        txn: &mut Txn<'_, I::Snapshot>,
-    ) -> Result<usize, StoreError> {
+    /// cuts that were, for when the batch is staged.
+    pub(crate) fn settle_into(&self, txn: &mut Txn<'_, I::Snapshot>) -> Result<usize, StoreError> {
+        let cuts = self.cuts.lock();
         let mut freed = 0;
-        for (seq, epoch) in control.quarantined.iter().take(MAX_FREES) {
+        for (seq, epoch) in cuts.iter().take(MAX_FREES) {
             if !self.pins.clear_of(*epoch) {
                 break;
             }
@@ -98,14 +81,15 @@ impl<A: Arena, I: Index> Store<A, I> {
         Ok(freed)
     }
 
-    /// Frees everything that can be freed now. Pruning calls it when it rests, opening calls it
-    /// as its recovery. Appends get their turn between its batches. Returns whether nothing is
-    /// left in quarantine.
+    /// Frees everything that can be freed now, after what is on its way is durable. Pruning calls
+    /// it when it rests, opening calls it as its recovery. Appends get their turn between its
+    /// batches. Returns whether nothing is left in quarantine.
     pub fn settle(&self) -> Result<bool, StoreError> {
+        self.flush()?;
         loop {
             let mut control = self.writer()?;
             let went_on = self.settle_batch(&mut control)?;
-            let settled = control.quarantined.is_empty();
+            let settled = self.cuts.lock().is_empty();
             MutexGuard::unlock_fair(control);
             if !went_on {
                 return Ok(settled);
@@ -117,7 +101,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// the answer.
     pub(crate) fn settle_batch(&self, control: &mut Control) -> Result<bool, StoreError> {
         let mut txn = self.begin(control)?;
-        let freed = self.settle_into(control, &mut txn)?;
+        let freed = self.settle_into(&mut txn)?;
         let punched = if self.index.ensure_reserve()? {
             self.punch_over_target(control, &mut txn)?
         } else {
@@ -127,8 +111,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         if freed == 0 && punched == 0 {
             return Ok(false);
         }
-        self.commit(control, txn)?;
-        control.quarantined.drain(..freed);
+        let ticket = self.stage(control, txn, Staging { freed, ..Staging::default() })?;
+        self.wait_for(ticket)?;
         Ok(true)
     }
 

@@ -107,23 +107,13 @@ fn run_until_done<A: Arena, I: Index>(
     store: &Store<A, I>,
     observe: &mut impl FnMut(Result<&PruneOutcome, &StoreError>),
 ) {
-    loop {
-        let outcome = match store.tick() {
-            Ok(Some(outcome)) => outcome,
-            Ok(None) => return,
-            Err(error) => {
-                observe(Err(&error));
-                return;
-            }
-        };
+    let drained = store.drain(|outcome| {
         if outcome.totals.blocks > 0 {
-            observe(Ok(&outcome));
+            observe(Ok(outcome));
         }
-        if !outcome.more() || shared.0.lock().stop {
-            break;
-        }
-    }
-    if let Err(error) = store.settle() {
+        !shared.0.lock().stop
+    });
+    if let Err(error) = drained {
         observe(Err(&error));
     }
 }

@@ -1,16 +1,21 @@
 //! Lookups by number and by hash, with honest answers: `Pruned`, `Pending`, `NotFound`.
 
 use secateur_core::{
-    Block, BlockHash, Height, LookupError, Payloads, Segment, TxId, receipts, tx_index,
+    Block, BlockHash, Height, LookupError, RECEIPT_HEAD_LEN, Segment, TxId, tx_index,
 };
 
-use super::append::ids_of;
-use super::hashes::{BlockIds, Maps, TxLocation};
+use super::place::{Stream, pieces};
 use super::queue::is_pending;
 use super::record::BlockRecord;
+use super::region::BlobPtr;
+use super::runs::TxLocation;
+use super::runs::format::{
+    IdKind, PAGE as RUN_PAGE, ReceiptSpan, RunEntry, What, find_in_page, key_of,
+};
 use super::store::Store;
 use super::view::View;
 use crate::StoreError;
+use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot};
 
 /// A transaction's place and the block that holds it.
@@ -27,8 +32,22 @@ pub struct TransactionView {
 /// How often a lookup is tried while blocks keep coming, before it makes the writer wait.
 const LOOK_UPS_BESIDE_THE_WRITER: u32 = 8;
 
-/// A transaction that was found: the view that holds it, its block's record, its place.
-type Found<'a, A, S> = (View<'a, A, S>, BlockRecord, TxLocation);
+/// A transaction that was found: the view that holds it, its block's record, its place, and the
+/// checked entry of its receipt, if it has one.
+struct Found<'a, A, S> {
+    view: View<'a, A, S>,
+    record: BlockRecord,
+    location: TxLocation,
+    receipt: Option<Vec<u8>>,
+}
+
+/// Where a key may be, newest first, and what else is known of it.
+struct Trail {
+    places: Vec<(Height, What)>,
+    /// Something says that it was here and is cut.
+    pruned: bool,
+    damaged: Option<Height>,
+}
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// The newest block's height.
@@ -52,23 +71,31 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.view()?.record(height)
     }
 
+    /// Where the bytes of a block lie in the arena: the offset of each piece, and its region.
+    pub fn get_pieces(&self, height: Height) -> Result<Vec<(u64, BlobPtr)>, StoreError> {
+        let view = self.view()?;
+        let record = view.record(height)?;
+        let len = record.payload_bytes();
+        let found = pieces(&view.snapshot, &self.header, Stream::History, &record.place, 0, len)?;
+        Ok(found.into_iter().map(|piece| (piece.offset, piece.region)).collect())
+    }
+
     /// A block by its hash.
     pub fn get_block_by_hash(&self, hash: &BlockHash) -> Result<Block, StoreError> {
+        let key = key_of(IdKind::Block, self.header.hash_seed(), &hash.0);
         self.look_up(|| {
-            let height = self.hashes.block(hash);
             let view = self.view()?;
-            let not_found = LookupError::NotFound { searched_from: view.state.oldest_kept() };
-            let Some(height) = height else {
-                let damaged = self.hashes.damaged(view.state.boundary);
-                return damaged.map_or(Ok(Err(not_found)), |height| Err(damaged_ids(height)));
-            };
-            let record = match view.record(height) {
-                Ok(record) => record,
-                Err(StoreError::Lookup(LookupError::NotFound { .. })) => return Ok(Err(not_found)),
-                Err(error) => return Err(error),
-            };
-            // A rollback may have put another block there since the hash was looked up.
-            if record.meta.hash == *hash { view.block(&record).map(Ok) } else { Ok(Err(not_found)) }
+            let trail = self.trail(&view, key)?;
+            for (height, what) in &trail.places {
+                // A rollback may have put another block there since the hash was looked up.
+                if *what == What::Block
+                    && let Some(record) = record_if_kept(&view, *height)?
+                    && record.meta.hash == *hash
+                {
+                    return view.block(&record).map(Ok);
+                }
+            }
+            self.absence(&view, key, &trail).map(Err)
         })
     }
 
@@ -80,45 +107,56 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// One receipt by its transaction.
     pub fn get_receipt(&self, id: &TxId) -> Result<Vec<u8>, StoreError> {
-        let (view, record, _) = self.find_transaction(id)?;
-        let payload = view.payload(&record, Segment::Receipts)?;
-        for receipt in receipts(&payload) {
-            let receipt = receipt.map_err(crate::error::row_error("receipts payload"))?;
-            if receipt.tx_id == *id {
-                return Ok(receipt.bytes.to_vec());
-            }
-        }
-        Err(LookupError::NotFound { searched_from: view.state.oldest_kept() }.into())
+        let found = self.find_transaction(id)?;
+        let Some(mut entry) = found.receipt else {
+            return Err(self.not_found(&found.view).into());
+        };
+        Ok(entry.split_off(RECEIPT_HEAD_LEN.min(entry.len())))
     }
 
     /// A transaction's place and block.
     pub fn get_transaction(&self, id: &TxId) -> Result<TransactionView, StoreError> {
-        let (view, record, location) = self.find_transaction(id)?;
+        let Found { view, record, location, .. } = self.find_transaction(id)?;
         let block = view.payload(&record, Segment::Block)?;
         Ok(TransactionView { location, block_hash: record.meta.hash, block })
+    }
+
+    /// Where a transaction is, if a kept block holds it.
+    pub(crate) fn locate(&self, id: &TxId) -> Result<Option<TxLocation>, StoreError> {
+        match self.find_transaction(id) {
+            Ok(found) => Ok(Some(found.location)),
+            Err(StoreError::Lookup(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn find_transaction(&self, id: &TxId) -> Result<Found<'_, A, I::Snapshot>, StoreError> {
         self.look_up(|| self.try_find_transaction(id))
     }
 
-    /// Runs a lookup by hash until its answer holds. The maps and the snapshot are not of one
-    /// moment: what is appended is in the maps before it is in a snapshot, so only an id that
-    /// came between the two looks can be missed, and then the maps have changed.
+    /// Runs a lookup by hash until its answer holds. The room and the snapshot are not of one
+    /// moment: what is appended is in the room before it is in a snapshot, so only an id that
+    /// came or went between the two looks can be missed, and then the room has changed.
     fn look_up<T>(
         &self,
         attempt: impl Fn() -> Result<Result<T, LookupError>, StoreError>,
     ) -> Result<T, StoreError> {
         self.build_hashes()?;
         for _ in 0..LOOK_UPS_BESIDE_THE_WRITER {
-            let seen = self.hashes.insertions();
-            match attempt()? {
-                Ok(found) => return Ok(found),
-                Err(absent) if self.hashes.insertions() == seen => return Err(absent.into()),
-                Err(_) => {}
+            let seen = self.hashes.changes();
+            match attempt() {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(absent)) if self.hashes.changes() == seen => return Err(absent.into()),
+                Err(error) if !error.is_corruption() || self.hashes.changes() == seen => {
+                    return Err(error);
+                }
+                Ok(Err(_)) | Err(_) => {}
             }
         }
         let _writers_wait = self.control.lock();
+        if self.poisoned().is_none() {
+            self.flush()?;
+        }
         attempt()?.map_err(Into::into)
     }
 
@@ -126,79 +164,120 @@ impl<A: Arena, I: Index> Store<A, I> {
         &self,
         id: &TxId,
     ) -> Result<Result<Found<'_, A, I::Snapshot>, LookupError>, StoreError> {
-        let location = self.hashes.transaction(id);
+        let key = key_of(IdKind::Transaction, self.header.hash_seed(), &id.0);
         let view = self.view()?;
-        let absent = if is_pending(&view.snapshot, id)? {
-            LookupError::Pending
-        } else {
-            LookupError::NotFound { searched_from: view.state.oldest_kept() }
-        };
-        let Some(location) = location else {
-            return match self.hashes.damaged(view.state.boundary) {
-                Some(height) if absent != LookupError::Pending => Err(damaged_ids(height)),
-                _ => Ok(Err(absent)),
+        let trail = self.trail(&view, key)?;
+        for (height, what) in &trail.places {
+            let What::Transaction { index, receipt } = *what else { continue };
+            let Some(record) = record_if_kept(&view, *height)? else { continue };
+            let location = TxLocation { height: *height, index };
+            let receipt = match receipt {
+                Some(span) => Some(read_receipt(&view, &record, span)?),
+                None => None,
             };
-        };
-        let record = match view.record(location.height) {
-            Ok(record) => record,
-            Err(StoreError::Lookup(LookupError::NotFound { .. })) => return Ok(Err(absent)),
-            Err(error) => return Err(error),
-        };
-        if holds_transaction(&view, &record, id, location)? {
-            Ok(Ok((view, record, location)))
-        } else {
-            Ok(Err(absent))
-        }
-    }
-
-    /// Builds the hash room from stored payloads when the first hash is asked for. Writers wait
-    /// meanwhile, so nothing is missed and nothing is counted twice.
-    pub(crate) fn build_hashes(&self) -> Result<(), StoreError> {
-        if self.hashes.is_built() {
-            return Ok(());
-        }
-        let control = self.control.lock();
-        if self.hashes.is_built() {
-            return Ok(());
-        }
-        let mut maps = Maps::default();
-        if let (Some(oldest), Some(head)) = (control.state.oldest_kept(), control.state.head) {
-            for height in oldest..=head.height {
-                match self.stored_ids(height) {
-                    Ok(ids) => maps.insert_block(ids),
-                    // One damaged block must not keep all other hashes from being found.
-                    Err(error) if error.is_corruption() => {
-                        maps.note_damaged(height);
-                        if let Ok(record) = self.get_record(height) {
-                            let (hash, transactions) = (record.meta.hash, Vec::new());
-                            maps.insert_block(BlockIds { height, hash, transactions });
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
+            let matches = match &receipt {
+                Some(entry) => entry.starts_with(&id.0),
+                None => holds_transaction(&view, &record, id, location)?,
+            };
+            if matches {
+                return Ok(Ok(Found { view, record, location, receipt }));
             }
         }
-        self.hashes.fill(maps);
-        Ok(())
+        if is_pending(&view.snapshot, id)? {
+            return Ok(Err(LookupError::Pending));
+        }
+        self.absence(&view, key, &trail).map(Err)
     }
 
-    /// The ids of a stored block, from its transaction index.
-    fn stored_ids(&self, height: Height) -> Result<BlockIds, StoreError> {
-        let view = self.view()?;
-        let record = view.record(height)?;
-        let tx_index = view.payload(&record, Segment::TxIndex)?;
-        let payloads = Payloads { tx_index, ..Payloads::default() };
-        ids_of(&Block { meta: record.meta, payloads })
-            .map_err(|error| StoreError::corrupt("tx_index payload", error.to_string()))
+    /// Follows a key from memory into the runs that may hold it.
+    fn trail(&self, view: &View<'_, A, I::Snapshot>, key: u64) -> Result<Trail, StoreError> {
+        let known = self.hashes.known(key, view.state.boundary);
+        let mut places = known.open;
+        for (run, first, last) in known.runs {
+            let Some(blob) = &run.record.run else { continue };
+            // A run whose last block is cut by now may lie under other bytes.
+            if view.state.boundary.is_some_and(|boundary| run.record.last <= boundary) {
+                places.push((run.record.last, What::Block));
+                continue;
+            }
+            let count = usize::try_from(last - first).unwrap_or(0) + 1;
+            let mut pages = vec![0u8; count * RUN_PAGE];
+            let start = u64::from(first) * RUN_PAGE as u64;
+            view.read(Stream::Runs, &blob.place, start, &mut pages)?;
+            let mut found = Vec::new();
+            for (page, number) in pages.chunks(RUN_PAGE).zip(first..) {
+                let entries = find_in_page(run.record.number, number, page, key);
+                found.extend(entries.map_err(row_error("run"))?);
+            }
+            let place = |e: &RunEntry| (run.record.first + u64::from(e.height_delta), e.what);
+            places.extend(found.iter().rev().map(place));
+        }
+        let boundary = view.state.boundary;
+        let pruned = places.iter().any(|(height, _)| Some(*height) <= boundary);
+        Ok(Trail { places, pruned, damaged: known.damaged })
+    }
+
+    /// Why an id is not here. Nothing can be said while some ids cannot be read.
+    fn absence(
+        &self,
+        view: &View<'_, A, I::Snapshot>,
+        key: u64,
+        trail: &Trail,
+    ) -> Result<LookupError, StoreError> {
+        if let Some(pruned_before_block) = view.state.boundary
+            && (trail.pruned || self.hashes.is_buried(key))
+        {
+            return Ok(LookupError::Pruned { pruned_before_block });
+        }
+        match trail.damaged {
+            Some(height) => {
+                let detail = format!("the ids of block {height} or below cannot be read");
+                Err(StoreError::corrupt("arena", detail))
+            }
+            None => Ok(self.not_found(view)),
+        }
+    }
+
+    fn not_found(&self, view: &View<'_, A, I::Snapshot>) -> LookupError {
+        LookupError::NotFound { searched_from: self.hashes.searched_from(&view.state) }
     }
 }
 
-/// Nothing can be said of a hash that is not found while some block's ids cannot be read.
-fn damaged_ids(height: Height) -> StoreError {
-    StoreError::corrupt("arena", format!("the transaction index of block {height} is damaged"))
+/// The record of a height, unless it was cut or rolled back.
+fn record_if_kept<A: Arena, S: Snapshot>(
+    view: &View<'_, A, S>,
+    height: Height,
+) -> Result<Option<BlockRecord>, StoreError> {
+    match view.record(height) {
+        Ok(record) => Ok(Some(record)),
+        Err(StoreError::Lookup(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-/// Whether the block of this view really holds the transaction: a rollback may have replaced it.
+/// One receipt's entry, id and length included, checked.
+fn read_receipt<A: Arena, S: Snapshot>(
+    view: &View<'_, A, S>,
+    record: &BlockRecord,
+    span: ReceiptSpan,
+) -> Result<Vec<u8>, StoreError> {
+    let wrong = |detail: &str| {
+        let detail = format!("a receipt of block {} {detail}", record.meta.height);
+        StoreError::corrupt("arena", detail)
+    };
+    let (start, len, _) = record.span(Segment::Receipts);
+    if span.offset.checked_add(span.len).is_none_or(|end| end > len) {
+        return Err(wrong("lies outside its payload"));
+    }
+    let mut entry = vec![0u8; span.len as usize];
+    view.read(Stream::History, &record.place, start + u64::from(span.offset), &mut entry)?;
+    if !view.trusts(&entry, span.checksum) {
+        return Err(wrong("does not match its checksum"));
+    }
+    Ok(entry)
+}
+
+/// Whether the block of this view really holds a transaction that has no receipt.
 fn holds_transaction<A: Arena, S: Snapshot>(
     view: &View<'_, A, S>,
     record: &BlockRecord,
@@ -207,7 +286,7 @@ fn holds_transaction<A: Arena, S: Snapshot>(
 ) -> Result<bool, StoreError> {
     let payload = view.payload(record, Segment::TxIndex)?;
     for entry in tx_index(&payload) {
-        let entry = entry.map_err(crate::error::row_error("tx_index payload"))?;
+        let entry = entry.map_err(row_error("tx_index payload"))?;
         if entry.tx_id == *id && entry.index == location.index {
             return Ok(true);
         }

@@ -2,40 +2,52 @@
 
 mod alloc;
 mod append;
+mod buffer;
 mod control;
 mod cut;
 #[cfg(feature = "disk")]
 pub(crate) mod daemon;
 mod explain;
 mod export;
-mod hashes;
+mod lane;
 mod lookup;
 mod open;
+mod overlay;
 mod pins;
+mod place;
 mod prune;
 mod queue;
 mod record;
+mod region;
 mod repair;
 mod rollback;
+mod runs;
 mod situation;
 mod state;
 mod status;
 mod store;
+mod streams;
+mod survey;
 mod txn;
 mod verify;
 mod view;
+#[cfg(feature = "disk")]
+pub(crate) mod workers;
 
 pub use append::Appended;
 pub use control::Consumer;
-pub use hashes::TxLocation;
+pub use lane::Ticket;
 pub use lookup::TransactionView;
 pub use open::StoreConfig;
 #[cfg(feature = "disk")]
 pub(crate) use open::arena_is_begun;
+pub use place::Place;
 pub use prune::{MAX_REPORTS, PruneOutcome, Requester};
 pub use queue::{MAX_QUEUED, Queued};
-pub use record::{BlobPtr, BlockRecord, JournalEntry, RegionState};
+pub use record::{BlockRecord, Group, MAX_GROUP};
+pub use region::{BlobPtr, JournalEntry, RegionState};
 pub use repair::Repair;
+pub use runs::{Blob, RunRecord, TxLocation};
 pub use state::{ARENA_HEADER_LEN, FORMAT_VERSION, Finality, Header, Layout, Settings};
 pub use store::Store;
 pub use verify::{Finding, FindingKind, VerifyReport};

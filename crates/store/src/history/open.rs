@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use secateur_core::PrunePolicy;
 
+use super::overlay::{Ahead, Staged};
 use super::queue::load_queue;
+use super::runs::load_runs;
 use super::situation::{policy_of, settings_of};
 use super::state::{
     ARENA_HEADER_LEN, BEGUN, BEGUN_OFFSET, HEADER_KEY, Header, Layout, POLICY_KEY, SETTINGS_KEY,
@@ -15,7 +17,7 @@ use super::state::{
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::class::ClassTable;
-use crate::ground::{Arena, Ground, Index, Snapshot, Table};
+use crate::ground::{Arena, Change, Ground, Index, Snapshot, Table};
 use crate::rows::{Rows, u64_key};
 use crate::{Clock, Sabotage, StoreError};
 
@@ -26,6 +28,8 @@ pub struct StoreConfig {
     pub chain_id: u64,
     /// Random bytes that tell this store from any other.
     pub store_id: [u8; 16],
+    /// How bytes are laid into regions.
+    pub layout: Layout,
     /// The size classes.
     pub classes: ClassTable,
     /// The policy to begin with.
@@ -35,11 +39,12 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    /// Defaults for a chain: standard classes, no budget, instant finality.
+    /// Defaults for a chain on disk: packed, standard classes, no budget, instant finality.
     pub fn new(chain_id: u64, store_id: [u8; 16]) -> Self {
         Self {
             chain_id,
             store_id,
+            layout: Layout::Packed,
             classes: ClassTable::standard(),
             policy: PrunePolicy::default(),
             settings: Settings::default(),
@@ -82,18 +87,24 @@ impl<A: Arena, I: Index> Store<A, I> {
         let header = Header {
             store_id: config.store_id,
             chain_id: config.chain_id,
-            layout: Layout::PerBlock,
+            layout: config.layout,
             classes: config.classes,
         };
         ground.arena.grow(ARENA_HEADER_LEN)?;
         ground.arena.write_at(0, &header.arena_header())?;
         ground.arena.sync()?;
         let state = State::empty(&header.classes);
-        let mut txn = Txn::new(ground.index.snapshot()?, state, &header.classes, Sabotage::None);
+        let under = Ahead { snapshot: ground.index.snapshot()?, staged: Arc::default() };
+        let mut txn = Txn::new(under, state, Arc::default(), &header, Sabotage::None);
         txn.put(Table::Meta, HEADER_KEY, header.encode());
         txn.put_document(Table::Meta, POLICY_KEY, &config.policy)?;
         txn.put_document(Table::Meta, SETTINGS_KEY, &config.settings)?;
-        ground.index.commit(txn.finish().0)?;
+        let (changes, ..) = txn.finish();
+        let change = |((table, key), row): ((Table, Vec<u8>), Staged)| {
+            let value = row.value;
+            Change { table, key, value }
+        };
+        ground.index.commit(changes.into_iter().map(change).collect())?;
         Self::open(ground, clock)
     }
 
@@ -128,12 +139,14 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let (policy, settings) = (policy_of(&snapshot)?, settings_of(&snapshot)?);
         let queue = load_queue(&snapshot)?;
-        let quarantined = journal_entries(&snapshot)?;
+        let cuts = journal_entries(&snapshot)?;
+        let runs = Arc::new(load_runs(&snapshot)?);
         drop(snapshot);
         mark_begun(&ground.arena)?;
         let pending = queue.values().filter(|included| included.is_none()).count() as u64;
-        let control = Control { state, policy, settings, queue, pending, quarantined };
-        let store = Self::assemble(ground, header, clock, control, sabotage);
+        let (ahead, ahead_since) = (Arc::default(), 0);
+        let control = Control { state, policy, settings, queue, pending, runs, ahead, ahead_since };
+        let store = Self::assemble(ground, header, clock, control, cuts, sabotage);
         if !sabotage.is(Sabotage::SkipRecoveryFree) {
             store.settle()?;
         }

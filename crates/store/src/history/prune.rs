@@ -1,14 +1,19 @@
 //! Prune: one tick cuts the oldest blocks that are due, in one batch, and reports.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use secateur_core::{Cause, Height, Report, Selection, StopReason, Totals, Verdict};
+use secateur_core::{
+    Candidate, Cause, Height, Pressure, Report, Selection, StopReason, Totals, Verdict,
+};
 
-use super::cut::{Released, class_bytes};
-use super::record::BlockRecord;
+use super::cut::Cut;
+use super::lane::{HashChange, Staging};
+use super::place::{Place, Stream};
+use super::record::{BlockRecord, Group, Walk};
 use super::situation::Situation;
-use super::state::parse_document;
+use super::state::{State, parse_document};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::ground::{Arena, Index, Snapshot, Table};
@@ -64,17 +69,43 @@ impl Drop for Running<'_> {
 }
 
 /// What the loop over the oldest blocks took.
-struct Taken {
-    totals: Totals,
-    cause: Option<Cause>,
-    stop: StopReason,
-    released: Released,
-    journal: Vec<u64>,
+pub(crate) struct Taken {
+    pub totals: Totals,
+    pub cause: Option<Cause>,
+    pub stop: StopReason,
+    pub cut: Cut,
+    pub pressure: Pressure,
+}
+
+/// A prune whose batch is on its way.
+struct Staged {
+    outcome: PruneOutcome,
+    ticket: u64,
 }
 
 impl<A: Arena, I: Index> Store<A, I> {
-    /// The daemon's step: prunes once if the kill switch is on and something is due.
+    /// The daemon's step: prunes once if the kill switch is on and something is due. Durable when
+    /// it returns.
     pub fn tick(&self) -> Result<Option<PruneOutcome>, StoreError> {
+        let Some(staged) = self.stage_tick()? else { return Ok(None) };
+        self.wait_for(staged.ticket)?;
+        Ok(Some(staged.outcome))
+    }
+
+    /// Ticks until nothing is left to do, then frees what was cut. The ticks' batches follow each
+    /// other through the lane without waiting, so many of them cost one sync. `heard` hears of
+    /// each and says whether to go on.
+    pub fn drain(&self, mut heard: impl FnMut(&PruneOutcome) -> bool) -> Result<(), StoreError> {
+        loop {
+            self.wait_for_room()?;
+            let Some(staged) = self.stage_tick()? else { return Ok(()) };
+            if !heard(&staged.outcome) || !staged.outcome.more() {
+                return self.settle().map(drop);
+            }
+        }
+    }
+
+    fn stage_tick(&self) -> Result<Option<Staged>, StoreError> {
         self.blocks_since_tick.store(0, Ordering::Release);
         let (enabled, max_ops) = {
             let control = self.writer()?;
@@ -89,21 +120,18 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Prunes once now, whether or not the daemon is on. Policy and holds are obeyed.
     pub fn prune_now(&self, max_ops: u64) -> Result<PruneOutcome, StoreError> {
-        self.prune(Height::MAX, max_ops, Requester::Operator)
+        self.prune_blocks(Height::MAX, max_ops)
     }
 
     /// Cuts what is due, oldest first, at most up to `limit` and `max_ops`: one batch, each block
     /// whole. The first block of a call is cut whatever it costs, so that none can stall pruning.
     pub fn prune_blocks(&self, limit: Height, max_ops: u64) -> Result<PruneOutcome, StoreError> {
-        self.prune(limit, max_ops, Requester::Operator)
+        let staged = self.prune(limit, max_ops, Requester::Operator)?;
+        self.wait_for(staged.ticket)?;
+        Ok(staged.outcome)
     }
 
-    fn prune(
-        &self,
-        limit: Height,
-        max_ops: u64,
-        by: Requester,
-    ) -> Result<PruneOutcome, StoreError> {
+    fn prune(&self, limit: Height, max_ops: u64, by: Requester) -> Result<Staged, StoreError> {
         if max_ops == 0 {
             return Err(StoreError::refused("prune", "max_ops is 0"));
         }
@@ -111,25 +139,53 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("prune", "a prune is running already"));
         }
         let _running = Running(&self.prune_running);
+        match self.try_prune(limit, max_ops, by, true)? {
+            Attempt::Staged(staged) => return Ok(*staged),
+            Attempt::SealFirst(height) => match self.seal_through(height) {
+                // Without room for a run its ids are forgotten: space matters more.
+                Ok(()) | Err(StoreError::DiskFull { .. }) => {}
+                Err(error) => return Err(error),
+            },
+        }
+        match self.try_prune(limit, max_ops, by, false)? {
+            Attempt::Staged(staged) => Ok(*staged),
+            Attempt::SealFirst(_) => Err(StoreError::refused("prune", "its ids are not sealed")),
+        }
+    }
+
+    /// Selects and stages, unless ids must be sealed first so that they are not forgotten.
+    fn try_prune(
+        &self,
+        limit: Height,
+        max_ops: u64,
+        by: Requester,
+        sealed_only: bool,
+    ) -> Result<Attempt, StoreError> {
         let mut control = self.writer()?;
         let began = self.clock.now_millis();
-        let mut txn = self.begin(&control)?;
-        let freed = self.settle_into(&control, &mut txn)?;
+        let mut txn = self.begin(&mut control)?;
+        let freed = self.settle_into(&mut txn)?;
         let wall = self.clock.now_seconds();
         let situation =
             Situation::gather(&txn, &txn.state, &control.policy, &control.settings, wall)?;
         let used_before = txn.state.used_bytes(&self.header.classes);
         let selection = situation.select(&txn.state, &self.header.classes, max_ops);
-        let taken = self.cut_due(&mut txn, selection, limit)?;
+        let cap = control.tombstone_cap();
+        let taken = self.cut_due(&mut txn, selection, limit, cap, |_| {})?;
         let (Some(first), Some(last), Some(cause)) =
             (taken.totals.first, taken.totals.last, taken.cause)
         else {
-            if freed > 0 {
-                self.commit(&mut control, txn)?;
-                control.quarantined.drain(..freed);
-            }
-            return Ok(PruneOutcome { report: None, totals: taken.totals, stop: taken.stop });
+            let ticket = if freed > 0 {
+                self.stage(&mut control, txn, Staging { freed, ..Staging::default() })?
+            } else {
+                self.lane.staged()
+            };
+            let outcome = PruneOutcome { report: None, totals: taken.totals, stop: taken.stop };
+            return Ok(Attempt::Staged(Box::new(Staged { outcome, ticket })));
         };
+        if sealed_only && control.sealed_to() < Some(last) {
+            return Ok(Attempt::SealFirst(last));
+        }
         let used_after = txn.state.used_bytes(&self.header.classes);
         let report = write_report(
             &mut txn,
@@ -147,34 +203,40 @@ impl<A: Arena, I: Index> Store<A, I> {
                 overruns: u64::from(taken.totals.overrun),
                 used_before,
                 used_after,
-                by_class: class_bytes(&taken.released),
+                by_class: taken.cut.by_class(),
                 millis: self.clock.now_millis().saturating_sub(began),
                 stop: taken.stop.clone(),
             },
         )?;
-        self.commit_cut(&mut control, txn, freed, &taken.journal)?;
-        self.hashes.cut_block(last);
-        Ok(PruneOutcome { report: Some(report), totals: taken.totals, stop: taken.stop })
+        let journal = txn.journal(last, &taken.cut)?;
+        let hashes = HashChange::Cut(last, Arc::clone(&txn.runs));
+        let staging = Staging { freed, journal, hashes, ..Staging::default() };
+        let ticket = self.stage_cut(&mut control, txn, staging)?;
+        let outcome = PruneOutcome { report: Some(report), totals: taken.totals, stop: taken.stop };
+        Ok(Attempt::Staged(Box::new(Staged { outcome, ticket })))
     }
 
-    /// Shows the selection the oldest block again and again until it says stop.
-    fn cut_due(
+    /// Shows the selection the oldest block again and again until it says stop, and removes what
+    /// it takes, in the batch. The plan does the same and drops the batch.
+    pub(crate) fn cut_due(
         &self,
         txn: &mut Txn<'_, I::Snapshot>,
         mut selection: Selection<'_>,
         limit: Height,
+        tombstone_cap: u64,
+        mut each: impl FnMut(&Candidate),
     ) -> Result<Taken, StoreError> {
-        let (mut cause, mut released, mut journal) = (None, Released::new(), Vec::new());
+        let (mut cause, mut cut) = (None, Cut::default());
         let mut overshoot = self.sabotage.is(Sabotage::PruneBelowLowWater);
+        let mut oldest = Oldest::from(txn, &txn.state)?;
         let stop = loop {
-            let Some(oldest) = txn.state.oldest_kept() else {
+            let Some((record, next)) = oldest.pair() else {
                 break StopReason::Empty;
             };
-            if oldest > limit {
+            if record.meta.height > limit {
                 break StopReason::Limit;
             }
-            let record = BlockRecord::load(txn, oldest)?;
-            let candidate = record.candidate();
+            let mut candidate = candidate(record);
             match selection.consider(&candidate) {
                 Verdict::Cut(why) => {
                     cause.get_or_insert(why);
@@ -184,35 +246,35 @@ impl<A: Arena, I: Index> Store<A, I> {
                 }
                 Verdict::Stop(stop) => break stop,
             }
-            journal.extend(txn.cut(&record, &mut released)?);
-            txn.state.boundary = Some(oldest);
+            let before = txn.state.used_bytes(&self.header.classes);
+            txn.cut_block(record, next, &mut cut)?;
+            txn.retire_runs(candidate.height, tombstone_cap, &mut cut)?;
+            candidate.bytes = before.saturating_sub(txn.state.used_bytes(&self.header.classes));
             selection.take(&candidate);
+            each(&candidate);
+            oldest.advance(txn)?;
         };
-        let totals = *selection.totals();
-        txn.state.pressure = selection.pressure();
+        txn.drop_cut_groups(selection.totals())?;
+        let (totals, pressure) = (*selection.totals(), selection.pressure());
+        txn.state.pressure = pressure;
         if totals.blocks > 0 {
             txn.state.last_prune_at = Some(self.clock.now_seconds());
             txn.state.counters.overruns += u64::from(totals.overrun);
         }
-        Ok(Taken { totals, cause, stop, released, journal })
+        Ok(Taken { totals, cause, stop, cut, pressure })
     }
 
-    /// Commits step A; only then do the readers' epochs and the writer's list move on.
-    pub(crate) fn commit_cut(
+    /// Stages step A; only when it is durable do the readers' epochs and the list of cuts move.
+    pub(crate) fn stage_cut(
         &self,
         control: &mut Control,
         txn: Txn<'_, I::Snapshot>,
-        freed: usize,
-        journal: &[u64],
-    ) -> Result<(), StoreError> {
+        staging: Staging,
+    ) -> Result<u64, StoreError> {
         if self.sabotage.is(Sabotage::FreeBeforeCut) {
-            self.free_before_cut(control, &txn, journal)?;
+            self.free_before_cut(control, &txn, &staging.journal)?;
         }
-        self.commit(control, txn)?;
-        control.quarantined.drain(..freed);
-        let epoch = self.pins.raise();
-        control.quarantined.extend(journal.iter().map(|seq| (*seq, epoch)));
-        Ok(())
+        self.stage(control, txn, staging)
     }
 
     /// The saboteur's order of things: free first, in a batch of its own, then cut.
@@ -225,7 +287,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut txn = self.begin(control)?;
         for seq in journal {
             let body = cut.row(Table::Journal, &seq.to_be_bytes())?.unwrap_or_default();
-            let entry = super::record::JournalEntry::decode(&body)?;
+            let entry = super::region::JournalEntry::decode(&body)?;
             for ptr in &entry.regions {
                 txn.quarantine(ptr)?;
                 txn.free(ptr)?;
@@ -237,6 +299,88 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// The stored reports, oldest first.
     pub fn reports(&self) -> Result<Vec<Report>, StoreError> {
         reports(&self.index.snapshot()?)
+    }
+}
+
+/// What came of an attempt to prune.
+enum Attempt {
+    Staged(Box<Staged>),
+    /// Ids up to this block must be sealed first.
+    SealFirst(Height),
+}
+
+/// The oldest kept block and the one above it, moving up.
+pub(crate) struct Oldest {
+    walk: Walk,
+    now: Option<BlockRecord>,
+    next: Option<BlockRecord>,
+}
+
+impl Oldest {
+    /// From the oldest block of a state on.
+    pub(crate) fn from(rows: &impl Snapshot, state: &State) -> Result<Self, StoreError> {
+        let walk = match (state.oldest_kept(), state.head) {
+            (Some(oldest), Some(head)) => Walk::new(oldest, head.height),
+            _ => Walk::new(1, 0),
+        };
+        let mut oldest = Self { walk, now: None, next: None };
+        oldest.next = oldest.walk.next(rows)?;
+        oldest.advance(rows)?;
+        Ok(oldest)
+    }
+
+    /// The oldest block, and the one above it unless it is the head.
+    pub(crate) fn pair(&self) -> Option<(&BlockRecord, Option<&BlockRecord>)> {
+        Some((self.now.as_ref()?, self.next.as_ref()))
+    }
+
+    pub(crate) fn advance(&mut self, rows: &impl Snapshot) -> Result<(), StoreError> {
+        self.now = self.next.take();
+        self.next = self.walk.next(rows)?;
+        Ok(())
+    }
+}
+
+/// A block as a prune's selection sees it; what cutting it gives back shows when it is cut.
+pub(crate) fn candidate(record: &BlockRecord) -> Candidate {
+    Candidate { height: record.meta.height, tx_count: record.tx_count, bytes: 0 }
+}
+
+impl<S: Snapshot> Txn<'_, S> {
+    /// Step A for the oldest block: its regions go, as far as the next one does not need them,
+    /// and the boundary moves over it.
+    fn cut_block(
+        &mut self,
+        record: &BlockRecord,
+        next: Option<&BlockRecord>,
+        cut: &mut Cut,
+    ) -> Result<(), StoreError> {
+        match (&record.place, next.map(|next| &next.place)) {
+            (Place::Regions(ptrs), _) => self.give_back(ptrs, cut)?,
+            (Place::Stream(from), Some(Place::Stream(to))) => {
+                let size = self.header.stretch_len();
+                self.release_stretches(Stream::History, from / size..to / size, cut)?;
+            }
+            _ => {}
+        }
+        self.state.boundary = Some(record.meta.height);
+        Ok(())
+    }
+
+    /// Deletes the rows all of whose blocks were cut. A row that still holds a kept block stays
+    /// whole; the boundary masks the rest of it.
+    fn drop_cut_groups(&mut self, totals: &Totals) -> Result<(), StoreError> {
+        let (Some(mut height), Some(last)) = (totals.first, totals.last) else { return Ok(()) };
+        while height <= last {
+            let Some(group) = Group::around(self, height)? else { return Ok(()) };
+            let (Some(first), Some(end)) = (group.first(), group.last()) else { return Ok(()) };
+            if end < height || end > last {
+                return Ok(());
+            }
+            self.delete(Table::Blocks, &first.to_be_bytes());
+            height = end + 1;
+        }
+        Ok(())
     }
 }
 

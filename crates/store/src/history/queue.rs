@@ -144,19 +144,17 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// room. What was found for each is the answer, in order.
     pub fn queue_txs(&self, ids: &[TxId]) -> Result<Vec<Queued>, StoreError> {
         self.build_hashes()?;
+        let mut included = Vec::with_capacity(ids.len());
+        for id in ids {
+            included.push(self.locate(id)?.map(|at| at.height));
+        }
         let mut control = self.writer()?;
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         let mut added = BTreeSet::new();
-        let found = ids.iter().map(|id| {
-            let included =
-                self.hashes.transaction(id).map(|at| at.height).filter(|height| {
-                    control.state.boundary.is_none_or(|boundary| *height > boundary)
-                });
-            match included {
-                Some(height) => Queued::Included(height),
-                None if control.queue.contains_key(id) || !added.insert(*id) => Queued::Already,
-                None => Queued::Added,
-            }
+        let found = ids.iter().zip(included).map(|(id, included)| match included {
+            Some(height) => Queued::Included(height),
+            None if control.queue.contains_key(id) || !added.insert(*id) => Queued::Already,
+            None => Queued::Added,
         });
         let found: Vec<Queued> = found.collect();
         if control.queue.len() + added.len() > MAX_QUEUED {
@@ -182,7 +180,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         if !control.queue.contains_key(id) {
             return Ok(false);
         }
-        let mut txn = self.begin(&control)?;
+        let mut txn = self.begin(&mut control)?;
         txn.set_queued(*id, QueueRow::Gone);
         self.commit(&mut control, txn)?;
         Ok(true)

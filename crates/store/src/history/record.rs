@@ -1,82 +1,21 @@
-//! The rows of the history: pointers, block records, allocation entries, journal entries.
+//! Block records: what the index knows of blocks. Blocks that were appended together share rows
+//! of up to [`MAX_GROUP`] records, so that a group costs few rows and cutting it costs fewer.
+
+use std::ops::ControlFlow;
 
 use secateur_core::{
-    BlockHash, BlockMeta, Candidate, CoreError, Height, MAX_SEGMENT_LEN, Payloads, Reader, Segment,
-    Writer,
+    BlockHash, BlockMeta, CoreError, Height, MAX_SEGMENT_LEN, Payloads, Reader, Segment, Writer,
 };
 
+use super::place::{Place, read_position};
+use super::region::{read_ptrs, write_ptrs};
 use crate::error::row_error;
 use crate::ground::Table;
-use crate::rows::Rows;
+use crate::rows::{u64_key, unseal};
 use crate::{Snapshot, StoreError};
 
-/// Where bytes are in the arena: a region and how much of it is used. 20 bytes on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BlobPtr {
-    /// Where the region begins.
-    pub offset: u64,
-    /// How many of its bytes are payload.
-    pub len: u32,
-    /// The region's size.
-    pub class: u32,
-    /// The region's generation when the bytes were written.
-    pub generation: u32,
-}
-
-impl BlobPtr {
-    fn write(&self, out: &mut Writer) {
-        out.u64(self.offset).u32(self.len).u32(self.class).u32(self.generation);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, CoreError> {
-        let ptr = Self {
-            offset: from.u64()?,
-            len: from.u32()?,
-            class: from.u32()?,
-            generation: from.u32()?,
-        };
-        if ptr.len > ptr.class {
-            return Err(from.error(format!("{} bytes in a region of {}", ptr.len, ptr.class)));
-        }
-        Ok(ptr)
-    }
-
-    /// The region's key in the allocation table and the free list.
-    pub(crate) fn key(&self) -> Vec<u8> {
-        region_key(self.class, self.offset)
-    }
-}
-
-/// The key of a region: class, then offset.
-pub(crate) fn region_key(class: u32, offset: u64) -> Vec<u8> {
-    let mut key = Writer::new();
-    key.u32(class).u64(offset);
-    key.finish()
-}
-
-/// Reads a region's key.
-pub(crate) fn read_region_key(table: Table, key: &[u8]) -> Result<(u32, u64), StoreError> {
-    let mut reader = Reader::new("region key", key);
-    let mut read = || Ok((reader.u32()?, reader.u64()?));
-    let region = read().map_err(row_error(table.name()))?;
-    reader.finish().map_err(row_error(table.name()))?;
-    Ok(region)
-}
-
-fn write_ptrs(out: &mut Writer, ptrs: &[BlobPtr]) -> Result<(), StoreError> {
-    let count = u16::try_from(ptrs.len())
-        .map_err(|_| StoreError::refused("block", "it needs more than 65,535 regions"))?;
-    out.u16(count);
-    for ptr in ptrs {
-        ptr.write(out);
-    }
-    Ok(())
-}
-
-fn read_ptrs(from: &mut Reader<'_>) -> Result<Vec<BlobPtr>, CoreError> {
-    let count = from.u16()?;
-    (0..count).map(|_| BlobPtr::read(from)).collect()
-}
+/// Records that one row holds at most: together they fill a page of the index.
+pub const MAX_GROUP: usize = 32;
 
 /// What the index knows of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +31,7 @@ pub struct BlockRecord {
     /// The CRC-32C of each payload.
     pub checksums: [u32; 3],
     /// Where the payloads are, end to end.
-    pub extents: Vec<BlobPtr>,
+    pub place: Place,
 }
 
 impl BlockRecord {
@@ -108,14 +47,12 @@ impl BlockRecord {
         self.lens.iter().map(|len| u64::from(*len)).sum()
     }
 
-    /// The block as a prune's selection sees it.
-    pub(crate) fn candidate(&self) -> Candidate {
-        Candidate { height: self.meta.height, tx_count: self.tx_count, bytes: self.region_bytes() }
-    }
-
-    /// The bytes of its regions.
+    /// What the block takes of the budget: its own regions, or its share of a stream.
     pub fn region_bytes(&self) -> u64 {
-        self.extents.iter().map(|ptr| u64::from(ptr.class)).sum()
+        match &self.place {
+            Place::Regions(ptrs) => ptrs.iter().map(|ptr| u64::from(ptr.class)).sum(),
+            Place::Stream(_) => self.payload_bytes(),
+        }
     }
 
     /// Where a payload begins among the payloads laid end to end, its length and checksum.
@@ -128,203 +65,233 @@ impl BlockRecord {
         }
     }
 
-    /// The row's body; the height is its key.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>, StoreError> {
-        let mut out = Writer::new();
-        out.bytes(&self.meta.hash.0).bytes(&self.meta.parent_hash.0);
-        out.u64(self.meta.timestamp).u64(self.max_timestamp).u32(self.tx_count);
-        for number in self.lens.iter().chain(&self.checksums) {
-            out.u32(*number);
-        }
-        write_ptrs(&mut out, &self.extents)?;
-        Ok(out.finish())
-    }
-
-    /// Reads the row of `height`.
-    pub fn decode(height: Height, body: &[u8]) -> Result<Self, CoreError> {
-        let mut from = Reader::new("block record", body);
-        let (hash, parent_hash) = (BlockHash(from.array()?), BlockHash(from.array()?));
-        let (timestamp, max_timestamp) = (from.u64()?, from.u64()?);
-        let tx_count = from.u32()?;
-        let lens = [from.u32()?, from.u32()?, from.u32()?];
-        let checksums = [from.u32()?, from.u32()?, from.u32()?];
-        let extents = read_ptrs(&mut from)?;
-        let record = Self {
-            meta: BlockMeta { height, hash, parent_hash, timestamp },
-            max_timestamp,
-            tx_count,
-            lens,
-            checksums,
-            extents,
-        };
-        if let Some(len) = lens.iter().find(|len| **len > MAX_SEGMENT_LEN) {
-            return Err(from.error(format!("a payload of {len} bytes is over the limit")));
-        }
-        let held: u64 = record.extents.iter().map(|ptr| u64::from(ptr.len)).sum();
-        if held != record.payload_bytes() {
-            return Err(from.error(format!(
-                "its regions hold {held} bytes, its payloads have {}",
-                record.payload_bytes()
-            )));
-        }
-        from.finish()?;
-        Ok(record)
-    }
-
     /// The record of a height that must be there.
     pub(crate) fn load(rows: &impl Snapshot, height: Height) -> Result<Self, StoreError> {
-        let key = height.to_be_bytes();
-        let body = rows.row(Table::Blocks, &key)?.ok_or_else(|| {
-            StoreError::corrupt("blocks", format!("the record of block {height} is missing"))
-        })?;
-        Self::decode(height, &body).map_err(row_error("blocks"))
+        let missing =
+            || StoreError::corrupt("blocks", format!("the record of block {height} is missing"));
+        let group = Group::around(rows, height)?.ok_or_else(missing)?;
+        group.records.into_iter().find(|r| r.meta.height == height).ok_or_else(missing)
     }
 }
 
-/// The state of a region. The numbers are on-disk format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegionState {
-    /// Referenced by a block.
-    Used = 1,
-    /// Cut; not to be reused before the cut is durable and no reader can see it.
-    Quarantine = 2,
-    /// Free for reuse.
-    Free = 3,
-}
-
-/// A row of the allocation table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AllocEntry {
-    pub generation: u32,
-    pub state: RegionState,
-}
-
-impl AllocEntry {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        let mut out = Writer::new();
-        out.u32(self.generation).u8(self.state as u8);
-        out.finish()
-    }
-
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, CoreError> {
-        let mut from = Reader::new("allocation entry", body);
-        let generation = from.u32()?;
-        let state = match from.u8()? {
-            1 => RegionState::Used,
-            2 => RegionState::Quarantine,
-            3 => RegionState::Free,
-            other => return Err(from.error(format!("{other} is not a region's state"))),
-        };
-        from.finish()?;
-        Ok(Self { generation, state })
-    }
-
-    /// Reads a row's stored value. Whatever cannot be read is quarantined, never free (I9):
-    /// generation 0 matches no pointer, so nothing can free or reuse it but a repair.
-    pub(crate) fn from_value(key: &[u8], value: &[u8]) -> (Self, bool) {
-        let read = crate::rows::unseal(Table::Alloc, key, value)
-            .and_then(|body| Self::decode(body).map_err(row_error("alloc")));
-        let unreadable = Self { generation: 0, state: RegionState::Quarantine };
-        (read.as_ref().copied().unwrap_or(unreadable), read.is_ok())
-    }
-}
-
-/// A cut that waits to be freed: the pointers that it quarantined.
+/// Records of consecutive blocks in one row; its key is the first height.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalEntry {
-    /// The block that was cut.
-    pub height: Height,
-    /// What it quarantined.
-    pub regions: Vec<BlobPtr>,
+pub struct Group {
+    /// The records, lowest first; never empty.
+    pub records: Vec<BlockRecord>,
 }
 
-impl JournalEntry {
+impl Group {
+    /// The row's body. In the packed layout the blocks lie end to end, so one position says where
+    /// all of them are.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, StoreError> {
+        let first = self.records.first();
+        let first = first.ok_or_else(|| StoreError::refused("group", "it has no block"))?;
         let mut out = Writer::new();
-        out.u64(self.height);
-        write_ptrs(&mut out, &self.regions)?;
+        out.u16(u16::try_from(self.records.len()).unwrap_or(u16::MAX));
+        out.bytes(&first.meta.parent_hash.0);
+        match &first.place {
+            Place::Regions(_) => out.u8(0),
+            Place::Stream(position) => out.u8(1).u64(*position),
+        };
+        for record in &self.records {
+            out.bytes(&record.meta.hash.0);
+            out.u64(record.meta.timestamp).u64(record.max_timestamp).u32(record.tx_count);
+            for number in record.lens.iter().chain(&record.checksums) {
+                out.u32(*number);
+            }
+            if let Place::Regions(ptrs) = &record.place {
+                write_ptrs(&mut out, ptrs)?;
+            }
+        }
         Ok(out.finish())
     }
 
-    /// Reads a journal row.
-    pub fn decode(body: &[u8]) -> Result<Self, CoreError> {
-        let mut from = Reader::new("journal entry", body);
-        let entry = Self { height: from.u64()?, regions: read_ptrs(&mut from)? };
+    /// Reads the row that begins with the block `first`.
+    pub fn decode(first: Height, body: &[u8]) -> Result<Self, CoreError> {
+        let mut from = Reader::new("block records", body);
+        let count = from.u16()?;
+        if count == 0 || usize::from(count) > MAX_GROUP {
+            return Err(from.error(format!("{count} records in one row")));
+        }
+        if first > Height::MAX - u64::from(count) {
+            return Err(from.error("heights beyond the last".into()));
+        }
+        let mut parent_hash = BlockHash(from.array()?);
+        let mut position = match from.u8()? {
+            0 => None,
+            1 => Some(read_position(&mut from)?),
+            other => return Err(from.error(format!("{other} is not a kind of place"))),
+        };
+        let mut records = Vec::with_capacity(usize::from(count));
+        for height in first..first + u64::from(count) {
+            let hash = BlockHash(from.array()?);
+            let (timestamp, max_timestamp, tx_count) = (from.u64()?, from.u64()?, from.u32()?);
+            let lens = [from.u32()?, from.u32()?, from.u32()?];
+            let checksums = [from.u32()?, from.u32()?, from.u32()?];
+            let place = match position {
+                Some(position) => Place::Stream(position),
+                None => Place::Regions(read_ptrs(&mut from)?),
+            };
+            let meta = BlockMeta { height, hash, parent_hash, timestamp };
+            let record = BlockRecord { meta, max_timestamp, tx_count, lens, checksums, place };
+            check(&record, &from)?;
+            position = position.map(|position| position + record.payload_bytes());
+            parent_hash = hash;
+            records.push(record);
+        }
         from.finish()?;
-        Ok(entry)
+        Ok(Self { records })
     }
+
+    fn read(key: &[u8], value: &[u8]) -> Result<Self, StoreError> {
+        let first = u64_key(Table::Blocks, key)?;
+        let body = unseal(Table::Blocks, key, value)?;
+        Self::decode(first, body).map_err(row_error("blocks"))
+    }
+
+    /// The row that a height would be in: the last that begins at or below it.
+    pub(crate) fn around(rows: &impl Snapshot, height: Height) -> Result<Option<Self>, StoreError> {
+        let above = height.saturating_add(1).to_be_bytes();
+        let row = rows.before(Table::Blocks, &above)?;
+        row.map(|(key, value)| Self::read(&key, &value)).transpose()
+    }
+
+    /// The first height of the row.
+    pub(crate) fn first(&self) -> Option<Height> {
+        self.records.first().map(|record| record.meta.height)
+    }
+
+    /// The last height of the row.
+    pub(crate) fn last(&self) -> Option<Height> {
+        self.records.last().map(|record| record.meta.height)
+    }
+}
+
+fn check(record: &BlockRecord, from: &Reader<'_>) -> Result<(), CoreError> {
+    if let Some(len) = record.lens.iter().find(|len| **len > MAX_SEGMENT_LEN) {
+        return Err(from.error(format!("a payload of {len} bytes is over the limit")));
+    }
+    if !record.place.holds(record.payload_bytes()) {
+        return Err(from.error(format!(
+            "the regions do not hold the {} bytes of its payloads",
+            record.payload_bytes()
+        )));
+    }
+    Ok(())
+}
+
+/// A walk over kept blocks, upward, that reads each row once.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    next: Height,
+    last: Height,
+    group: std::vec::IntoIter<BlockRecord>,
+}
+
+impl Walk {
+    /// From `first` up to `last`, both included.
+    pub(crate) fn new(first: Height, last: Height) -> Self {
+        Self { next: first, last, group: Vec::new().into_iter() }
+    }
+
+    /// The next record; every height in the range must be there.
+    pub(crate) fn next(&mut self, rows: &impl Snapshot) -> Result<Option<BlockRecord>, StoreError> {
+        if self.next > self.last {
+            return Ok(None);
+        }
+        let height = self.next;
+        let found = loop {
+            match self.group.next() {
+                Some(record) if record.meta.height < height => {}
+                Some(record) => break Some(record),
+                None => {
+                    let group = Group::around(rows, height)?;
+                    let Some(group) = group.filter(|group| group.last() >= Some(height)) else {
+                        break None;
+                    };
+                    self.group = group.records.into_iter();
+                }
+            }
+        };
+        let found = found.filter(|record| record.meta.height == height).ok_or_else(|| {
+            StoreError::corrupt("blocks", format!("the record of block {height} is missing"))
+        })?;
+        self.next += 1;
+        Ok(Some(found))
+    }
+}
+
+/// Visits the rows of the table of blocks: each row's key, and the records or what is wrong.
+pub(crate) fn visit_groups(
+    rows: &impl Snapshot,
+    mut visit: impl FnMut(&[u8], Result<Group, StoreError>),
+) -> Result<(), StoreError> {
+    rows.scan(Table::Blocks, &[], &mut |key, value| {
+        visit(key, Group::read(key, value));
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::region::BlobPtr;
     use super::*;
 
     fn ptr(offset: u64, len: u32) -> BlobPtr {
         BlobPtr { offset, len, class: 4096, generation: 7 }
     }
 
-    fn record() -> BlockRecord {
+    fn record(height: Height, place: Place) -> BlockRecord {
+        let hash = |height: u64| BlockHash([u8::try_from(height).unwrap(); 32]);
         BlockRecord {
             meta: BlockMeta {
-                height: 9,
-                hash: BlockHash([1; 32]),
-                parent_hash: BlockHash([2; 32]),
+                height,
+                hash: hash(height),
+                parent_hash: hash(height - 1),
                 timestamp: 5,
             },
             max_timestamp: 6,
             tx_count: 3,
             lens: [4096, 3, 0],
             checksums: [1, 2, 3],
-            extents: vec![ptr(4096, 4096), ptr(8192, 3)],
+            place,
         }
     }
 
+    fn groups() -> [Group; 2] {
+        let own = |height| record(height, Place::Regions(vec![ptr(4096, 4096), ptr(8192, 3)]));
+        let packed = |height: u64| record(height, Place::Stream(100 + 4099 * (height - 9)));
+        [own as fn(u64) -> BlockRecord, packed]
+            .map(|make| Group { records: (9..12).map(make).collect() })
+    }
+
     #[test]
-    fn a_block_record_reads_back_and_a_shorter_or_longer_one_does_not() {
-        let body = record().encode().unwrap();
-        assert_eq!(BlockRecord::decode(9, &body).unwrap(), record());
-        for cut in 0..body.len() {
-            assert!(BlockRecord::decode(9, &body[..cut]).is_err());
+    fn a_row_of_records_reads_back_and_a_shorter_or_longer_one_does_not() {
+        for group in groups() {
+            let body = group.encode().unwrap();
+            assert_eq!(Group::decode(9, &body).unwrap(), group);
+            for cut in 0..body.len() {
+                assert!(Group::decode(9, &body[..cut]).is_err());
+            }
+            assert!(Group::decode(9, &[body, vec![0]].concat()).is_err());
         }
-        assert!(BlockRecord::decode(9, &[body, vec![0]].concat()).is_err());
     }
 
     #[test]
     fn a_record_whose_regions_do_not_hold_its_payloads_is_refused() {
-        let mut record = record();
-        record.lens = [1, 1, 1];
-        assert!(BlockRecord::decode(9, &record.encode().unwrap()).is_err());
+        let [mut group, _] = groups();
+        group.records[1].lens = [1, 1, 1];
+        assert!(Group::decode(9, &group.encode().unwrap()).is_err());
     }
 
     #[test]
-    fn a_pointer_is_20_bytes_big_endian() {
-        let mut out = Writer::new();
-        BlobPtr { offset: 1, len: 2, class: 3, generation: 4 }.write(&mut out);
-        assert_eq!(out.finish(), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
-    }
-
-    /// I9.
-    #[test]
-    fn an_unreadable_allocation_state_reads_as_quarantine() {
-        let key = region_key(4096, 4096);
-        let good = AllocEntry { generation: 3, state: RegionState::Free }.encode();
-        let sealed = crate::rows::seal(Table::Alloc, &key, good);
-        assert!(AllocEntry::from_value(&key, &sealed).1);
-        for at in 0..sealed.len() {
-            let mut bad = sealed.clone();
-            bad[at] ^= 1;
-            let (entry, readable) = AllocEntry::from_value(&key, &bad);
-            assert!(!readable && entry.state == RegionState::Quarantine, "byte {at}");
+    fn rows_of_no_or_too_many_records_are_refused() {
+        let [_, group] = groups();
+        let mut body = group.encode().unwrap();
+        for count in [0u8, 33, 255] {
+            body[1] = count;
+            assert!(Group::decode(9, &body).is_err(), "{count}");
         }
-        for state in [0u8, 4, 255] {
-            let unknown = crate::rows::seal(Table::Alloc, &key, vec![0, 0, 0, 3, state]);
-            assert_eq!(AllocEntry::from_value(&key, &unknown).0.state, RegionState::Quarantine);
-        }
-    }
-
-    #[test]
-    fn a_journal_entry_reads_back() {
-        let entry = JournalEntry { height: 3, regions: vec![ptr(0, 0), ptr(4096, 9)] };
-        assert_eq!(JournalEntry::decode(&entry.encode().unwrap()).unwrap(), entry);
     }
 }

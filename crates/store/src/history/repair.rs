@@ -2,10 +2,10 @@
 //! and the counters, from the block records and the journal.
 
 use super::alloc::free_row;
-use super::record::{AllocEntry, RegionState, region_key};
+use super::region::{AllocEntry, RegionState, region_key};
 use super::state::State;
 use super::store::Store;
-use super::verify::{Owner, RegionFact, Survey};
+use super::survey::{Owner, RegionFact, Survey};
 use crate::StoreError;
 use crate::ground::{Arena, Index, Table};
 use serde::Serialize;
@@ -24,7 +24,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// What a repair would do now.
     pub fn repair_plan(&self) -> Result<Vec<Repair>, StoreError> {
         let view = self.view()?;
-        let survey = Survey::take(&view.snapshot, &self.header.classes)?;
+        let survey = Survey::take(&view.snapshot, &self.header)?;
         Ok(self.steps(&survey, &view.state).into_iter().map(|(repair, _)| repair).collect())
     }
 
@@ -34,8 +34,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         if !self.pins.is_idle() {
             return Err(StoreError::refused("repair", "readers are at work"));
         }
-        let mut txn = self.begin(&control)?;
-        let mut survey = Survey::take(&txn, &self.header.classes)?;
+        let mut txn = self.begin(&mut control)?;
+        let mut survey = Survey::take(&txn, &self.header)?;
         let steps = self.steps(&survey, &txn.state);
         let mut done = Vec::with_capacity(steps.len());
         for (repair, step) in steps {
@@ -116,13 +116,13 @@ enum Step {
     Count,
 }
 
-/// What a region must be: used by its block, quarantined by its journal entry, else free. None
+/// What a region must be: used by its block, stretch or run, quarantined by its journal entry, else free. None
 /// where that cannot be told: more than one claims it, or records are missing, so that whoever
 /// it belongs to may only be out of sight.
 fn derived(fact: &RegionFact, incomplete: bool) -> Option<AllocEntry> {
     match fact.owner {
         _ if fact.disputed => None,
-        Some((Owner::Block(_), generation)) => {
+        Some((Owner::Block(_) | Owner::Stretch(..) | Owner::Run(_), generation)) => {
             Some(AllocEntry { generation, state: RegionState::Used })
         }
         Some((Owner::Journal(_), generation)) => {

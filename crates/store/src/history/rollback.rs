@@ -3,12 +3,15 @@
 use secateur_core::Height;
 
 use super::control::export_head;
-use super::cut::Released;
-use super::record::BlockRecord;
-use super::state::{State, Tip};
+use super::cut::Cut;
+use super::lane::{HashChange, Staging};
+use super::place::{Place, Stream};
+use super::record::{BlockRecord, Group};
+use super::state::{Layout, State, Tip};
 use super::store::Store;
+use super::txn::Txn;
 use crate::StoreError;
-use crate::ground::{Arena, Index};
+use crate::ground::{Arena, Index, Snapshot, Table};
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// Removes every block above `to`, in one batch. Final blocks are never removed. `to` may be
@@ -32,20 +35,65 @@ impl<A: Arena, I: Index> Store<A, I> {
         if to < oldest && !empties {
             return refuse(format!("the oldest block here is {oldest}"));
         }
-        let mut txn = self.begin(&control)?;
-        let freed = self.settle_into(&control, &mut txn)?;
-        let (mut released, mut journal) = (Released::new(), Vec::new());
-        for height in (to + 1..=head.height).rev() {
-            let record = BlockRecord::load(&txn, height)?;
-            journal.extend(txn.cut(&record, &mut released)?);
-        }
+        let mut txn = self.begin(&mut control)?;
+        let freed = self.settle_into(&mut txn)?;
         let left = if empties { None } else { Some(BlockRecord::load(&txn, to)?) };
+        let mut cut = Cut::default();
+        txn.cut_above(to, head.height, left.as_ref(), &mut cut)?;
         set_head(&mut txn.state, left.as_ref());
         let kept = left.map(|record| record.meta.height);
         control.roll_back_queue(&mut txn, kept);
-        self.commit_cut(&mut control, txn, freed, &journal)?;
-        self.hashes.roll_back(kept);
+        let journal = txn.journal(head.height, &cut)?;
+        let hashes = HashChange::RollBack(kept);
+        let staging = Staging { freed, journal, hashes, ..Staging::default() };
+        let ticket = self.stage_cut(&mut control, txn, staging)?;
+        drop(control);
+        self.wait_for(ticket)?;
         Ok(head.height - to)
+    }
+}
+
+impl<S: Snapshot> Txn<'_, S> {
+    /// Step A for every block above `to`: rows and regions go; a row that also holds kept blocks
+    /// is shortened.
+    fn cut_above(
+        &mut self,
+        to: Height,
+        head: Height,
+        left: Option<&BlockRecord>,
+        cut: &mut Cut,
+    ) -> Result<(), StoreError> {
+        let mut height = to + 1;
+        while height <= head {
+            let missing = || StoreError::corrupt("blocks", format!("block {height} is missing"));
+            let mut group = Group::around(self, height)?.ok_or_else(missing)?;
+            let (first, last) = (group.first().unwrap_or(height), group.last());
+            let gone = group.records.iter().filter(|record| record.meta.height > to);
+            for record in gone.cloned().collect::<Vec<_>>() {
+                if let Place::Regions(ptrs) = &record.place {
+                    self.give_back(ptrs, cut)?;
+                }
+            }
+            group.records.retain(|record| record.meta.height <= to);
+            self.delete(Table::Blocks, &first.to_be_bytes());
+            if !group.records.is_empty() {
+                self.put(Table::Blocks, &first.to_be_bytes(), group.encode()?);
+            }
+            height = last.filter(|last| *last >= height).ok_or_else(missing)? + 1;
+        }
+        if self.header.layout == Layout::Packed {
+            let size = self.header.stretch_len();
+            let end = match left {
+                Some(BlockRecord { place: Place::Stream(at), .. }) => {
+                    at + left.map_or(0, BlockRecord::payload_bytes)
+                }
+                _ => 0,
+            };
+            let [history, ..] = self.state.streams;
+            let above = end.div_ceil(size)..history.div_ceil(size);
+            self.release_stretches(Stream::History, above, cut)?;
+        }
+        Ok(())
     }
 }
 

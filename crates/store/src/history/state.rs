@@ -3,6 +3,7 @@
 use secateur_core::{BlockHash, CoreError, Height, Pressure, Reader, Writer};
 use serde::{Deserialize, Serialize};
 
+use super::place::{STREAMS, read_position};
 use crate::class::{ALIGNMENT, ClassTable, MAX_CLASSES};
 use crate::error::row_error;
 use crate::ground::Table;
@@ -10,7 +11,9 @@ use crate::rows::Rows;
 use crate::{Snapshot, StoreError};
 
 /// The newest format version that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// The oldest format version that this code reads.
+const OLDEST_FORMAT: u32 = 2;
 /// Regions begin behind the arena's header.
 pub const ARENA_HEADER_LEN: u64 = ALIGNMENT as u64;
 
@@ -30,11 +33,23 @@ pub(crate) const SETTINGS_KEY: &[u8] = b"settings";
 pub(crate) const BEGUN_OFFSET: u64 = 512;
 pub(crate) const BEGUN: [u8; 8] = *b"SECBEGUN";
 
-/// How the bytes of blocks are laid into regions. Only one layout exists in format 1 so far.
+/// How bytes are laid into regions; chosen at creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Each block in its own regions.
+    /// Each block in its own regions, by size class.
     PerBlock = 0,
+    /// Blocks end to end in regions of the largest class.
+    Packed = 1,
+}
+
+impl Layout {
+    /// Its name in messages and configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PerBlock => "per-block",
+            Self::Packed => "packed",
+        }
+    }
 }
 
 /// What never changes after creation.
@@ -51,6 +66,16 @@ pub struct Header {
 }
 
 impl Header {
+    /// How much of a packed stream one region holds.
+    pub fn stretch_len(&self) -> u64 {
+        u64::from(self.classes.largest())
+    }
+
+    /// Keeps one store's ids from colliding as another's do.
+    pub(crate) fn hash_seed(&self) -> u64 {
+        self.store_id.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.bytes(&HEADER_MAGIC).u32(FORMAT_VERSION).bytes(&self.store_id).u64(self.chain_id);
@@ -70,21 +95,23 @@ impl Header {
             return Err(StoreError::Foreign("the index has another program's header".into()));
         }
         let found = from.u32().map_err(&bad)?;
-        if found == 0 {
-            return Err(StoreError::corrupt("header", "format version 0 never was"));
+        if found < OLDEST_FORMAT {
+            let detail = format!("format version {found} was never released");
+            return Err(StoreError::corrupt("header", detail));
         }
         if found > FORMAT_VERSION {
             return Err(StoreError::NewerFormat { found, known: FORMAT_VERSION });
         }
-        let header = Self::decode_v1(&mut from).map_err(&bad)?;
+        let header = Self::decode_body(&mut from).map_err(&bad)?;
         from.finish().map_err(&bad)?;
         Ok(header)
     }
 
-    fn decode_v1(from: &mut Reader<'_>) -> Result<Self, CoreError> {
+    fn decode_body(from: &mut Reader<'_>) -> Result<Self, CoreError> {
         let (store_id, chain_id) = (from.array()?, from.u64()?);
         let layout = match from.u8()? {
             0 => Layout::PerBlock,
+            1 => Layout::Packed,
             other => return Err(from.error(format!("{other} is not a layout"))),
         };
         let count = usize::from(from.u8()?).min(MAX_CLASSES + 1);
@@ -129,6 +156,11 @@ pub struct Settings {
     pub consumer_expiry_blocks: u64,
     /// Whether nothing may be cut that is in no verified archive part.
     pub archive_hold: bool,
+    /// Ids that the open epoch gathers before it is sealed into a run.
+    pub epoch_ids: u64,
+    /// What the filters of pruned blocks may take, so that their ids answer `Pruned`. With a
+    /// budget it is never more than a hundredth of the target.
+    pub tombstone_bytes: u64,
 }
 
 impl Default for Settings {
@@ -139,6 +171,8 @@ impl Default for Settings {
             challenge_seconds: 0,
             consumer_expiry_blocks: 50_000,
             archive_hold: false,
+            epoch_ids: 1 << 20,
+            tombstone_bytes: 64 << 20,
         }
     }
 }
@@ -182,6 +216,9 @@ pub(crate) struct State {
     pub arena_end: u64,
     pub journal_next: u64,
     pub report_next: u64,
+    pub run_next: u64,
+    /// Where each packed stream ends; the next bytes go there.
+    pub streams: [u64; STREAMS],
     pub last_prune_at: Option<u64>,
     pub pressure: Pressure,
     pub pruning_enabled: bool,
@@ -201,6 +238,8 @@ impl State {
             arena_end: ARENA_HEADER_LEN,
             journal_next: 0,
             report_next: 0,
+            run_next: 0,
+            streams: [0; STREAMS],
             last_prune_at: None,
             pressure: Pressure::default(),
             pruning_enabled: false,
@@ -251,7 +290,11 @@ impl State {
         }
         out.optional_u64(self.first).optional_u64(self.boundary).optional_u64(self.finalized);
         out.optional_u64(self.archived).u64(self.arena_end);
-        out.u64(self.journal_next).u64(self.report_next).optional_u64(self.last_prune_at);
+        out.u64(self.journal_next).u64(self.report_next).u64(self.run_next);
+        for end in self.streams {
+            out.u64(end);
+        }
+        out.optional_u64(self.last_prune_at);
         out.flag(self.pressure.draining).flag(self.pressure.emergency).flag(self.pruning_enabled);
         out.u64(self.counters.decreasing_timestamps).u64(self.counters.implausible_timestamps);
         out.u64(self.counters.overruns);
@@ -283,6 +326,12 @@ impl State {
             arena_end: from.u64()?,
             journal_next: from.u64()?,
             report_next: from.u64()?,
+            run_next: from.u64()?,
+            streams: [
+                read_position(&mut from)?,
+                read_position(&mut from)?,
+                read_position(&mut from)?,
+            ],
             last_prune_at: from.optional_u64()?,
             pressure: Pressure { draining: from.flag()?, emergency: from.flag()? },
             pruning_enabled: from.flag()?,
@@ -317,6 +366,7 @@ impl State {
         let counts = [
             self.journal_next,
             self.report_next,
+            self.run_next,
             decreasing_timestamps,
             implausible_timestamps,
             overruns,
@@ -422,7 +472,7 @@ mod tests {
         let header = Header {
             store_id: [7; 16],
             chain_id: 1,
-            layout: Layout::PerBlock,
+            layout: Layout::Packed,
             classes: ClassTable::small(),
         };
         let mut body = header.encode();
@@ -430,7 +480,7 @@ mod tests {
         body[11] = 9;
         assert!(matches!(
             Header::decode(&body),
-            Err(StoreError::NewerFormat { found: 9, known: 1 })
+            Err(StoreError::NewerFormat { found: 9, known: 2 })
         ));
         body[0] = b'X';
         assert!(matches!(Header::decode(&body), Err(StoreError::Foreign(_))));

@@ -1,17 +1,20 @@
 //! Status and plan: the numbers an operator looks at, and a prune that changes nothing.
 
+use std::sync::Arc;
+
 use secateur_core::{
-    ClassUse, Height, Plan, PruneNeed, PrunePolicy, PruneStatus, Selection, StopReason, Strength,
-    Verdict, ops_of_block,
+    ClassUse, Height, IdUse, Plan, PruneNeed, PrunePolicy, PruneStatus, Selection, StopReason,
+    Strength, Verdict, ops_of_block,
 };
 
 use super::control::export_head;
-use super::cut::{Released, class_bytes};
-use super::prune::load_report;
-use super::record::BlockRecord;
+use super::overlay::Ahead;
+use super::prune::{Oldest, candidate, load_report};
+use super::runs::{load_runs, searched_from, tombstone_cap};
 use super::situation::{Situation, settings_of};
 use super::state::State;
 use super::store::Store;
+use super::txn::Txn;
 use super::view::View;
 use crate::StoreError;
 use crate::ground::{Arena, Index, Snapshot, Table};
@@ -57,6 +60,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             disk_bytes: self.arena.space()?.given,
             index_bytes: self.index.bytes()?,
             classes: self.class_use(state),
+            layout: self.header.layout.name().into(),
+            ids: self.id_use(&view)?,
             target_bytes: situation.policy.target_bytes,
             high_water_bytes: marks.map(|marks| marks.high),
             low_water_bytes: marks.map(|marks| marks.low),
@@ -95,35 +100,26 @@ impl<A: Arena, I: Index> Store<A, I> {
         let (state, table) = (&view.state, &self.header.classes);
         let situation = self.situation_of(&view.snapshot, state)?;
         let tick_ops = state.pressure.tick_ops(situation.policy.max_ops_per_tick);
-        let mut selection = situation.select(state, table, u64::MAX);
-        let (mut released, mut cause, mut ticks) =
-            (Released::new(), None, TickCount::new(tick_ops));
-        let mut next = state.oldest_kept();
-        let stop = loop {
-            let Some(record) = record_at(&view, next)? else {
-                break StopReason::Empty;
-            };
-            let candidate = record.candidate();
-            match selection.consider(&candidate) {
-                Verdict::Cut(why) => cause.get_or_insert(why),
-                Verdict::Stop(stop) => break stop,
-            };
-            for ptr in &record.extents {
-                *released.entry(ptr.class).or_insert(0) += 1;
-            }
+        let selection = situation.select(state, table, u64::MAX);
+        let mut ticks = TickCount::new(tick_ops);
+        // The very batch that a prune would commit, made and dropped.
+        let (used_before, state) = (state.used_bytes(table), state.clone());
+        let (runs, settings) = (load_runs(&view.snapshot)?, settings_of(&view.snapshot)?);
+        let cap = tombstone_cap(settings.tombstone_bytes, situation.policy.target_bytes);
+        let under = Ahead { snapshot: self.index.snapshot()?, staged: Arc::default() };
+        let mut txn = Txn::new(under, state, Arc::new(runs), &self.header, self.sabotage);
+        let taken = self.cut_due(&mut txn, selection, Height::MAX, cap, |candidate| {
             ticks.add(ops_of_block(candidate.tx_count));
-            selection.take(&candidate);
-            next = Some(candidate.height + 1);
-        };
+        })?;
         Ok(Plan {
-            cause,
-            totals: *selection.totals(),
-            by_class: class_bytes(&released),
-            used_before: state.used_bytes(table),
-            used_after: selection.used_bytes(),
+            cause: taken.cause,
+            totals: taken.totals,
+            by_class: taken.cut.by_class(),
+            used_before,
+            used_after: txn.state.used_bytes(table),
             ticks: ticks.ticks,
-            stop,
-            binding_hold: situation.binding(selection.pressure().draining),
+            stop: taken.stop,
+            binding_hold: situation.binding(taken.pressure.draining),
             holds: situation.holds.clone(),
         })
     }
@@ -142,13 +138,27 @@ impl<A: Arena, I: Index> Store<A, I> {
     ) -> Result<PruneNeed, StoreError> {
         let selection: Selection<'_> =
             situation.select(&view.state, &self.header.classes, u64::MAX);
-        let candidate = record_at(view, view.state.oldest_kept())?.map(|record| record.candidate());
+        let oldest = Oldest::from(&view.snapshot, &view.state)?;
+        let candidate = oldest.pair().map(|(record, _)| candidate(record));
         let cause = candidate.and_then(|candidate| selection.due(candidate.height));
         let blocked_by = match candidate.map(|candidate| selection.consider(&candidate)) {
             Some(Verdict::Stop(stop)) if cause.is_some() => Some(stop),
             _ => None,
         };
         Ok(PruneNeed { need_prune: cause.is_some(), cause, blocked_by })
+    }
+
+    fn id_use(&self, view: &View<'_, A, I::Snapshot>) -> Result<IdUse, StoreError> {
+        let records = load_runs(&view.snapshot)?;
+        let (live, tombstones): (Vec<_>, Vec<_>) = records.iter().partition(|run| run.is_live());
+        Ok(IdUse {
+            runs: live.len() as u64,
+            sealed_ids: live.iter().map(|run| run.entries).sum(),
+            tombstones: tombstones.len() as u64,
+            tombstone_bytes: tombstones.iter().map(|run| run.filter_bytes()).sum(),
+            searched_from: searched_from(&view.state, &records),
+            memory_bytes: self.hashes.memory_bytes(),
+        })
     }
 
     fn class_use(&self, state: &State) -> Vec<ClassUse> {
@@ -209,18 +219,6 @@ impl<A: Arena, I: Index> Store<A, I> {
             format!("{} blocks have timestamps in the future", status.implausible_timestamps),
         );
         alarms
-    }
-}
-
-/// The record of a height that may lie past the head.
-fn record_at<A: Arena, S: Snapshot>(
-    view: &View<'_, A, S>,
-    height: Option<Height>,
-) -> Result<Option<BlockRecord>, StoreError> {
-    let head = view.state.head.map(|tip| tip.height);
-    match height.filter(|height| head.is_some_and(|head| *height <= head)) {
-        Some(height) => view.record(height).map(Some),
-        None => Ok(None),
     }
 }
 

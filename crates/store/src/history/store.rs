@@ -7,16 +7,19 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use secateur_core::{BlockHash, Height, PrunePolicy};
 
+use super::buffer::Buffers;
 use super::control::export_head;
-use super::hashes::HashRoom;
+use super::lane::{Lane, Staging};
+use super::overlay::{Ahead, Overlay};
 use super::pins::Pins;
 use super::queue::Queue;
+use super::runs::{HashRoom, RunRecord};
 use super::state::{Header, Settings, State};
-use super::txn::{Mirrors, Txn};
+use super::txn::Txn;
 use crate::ground::{Arena, Ground, Index};
 use crate::{Clock, Sabotage, StoreError};
 
-/// What the one writer at a time knows: a mirror of small rows, never ahead of the index.
+/// What the one writer at a time knows: everything as it will be once what is staged is committed.
 pub(crate) struct Control {
     pub state: State,
     pub policy: PrunePolicy,
@@ -25,8 +28,11 @@ pub(crate) struct Control {
     pub queue: Queue,
     /// How many of them no block includes.
     pub pending: u64,
-    /// Journal entries that are durable and not freed, with the epoch of their cut.
-    pub quarantined: VecDeque<(u64, u64)>,
+    /// The sealed runs and tombstones, oldest first.
+    pub runs: Arc<Vec<RunRecord>>,
+    /// Rows that are staged and not committed yet, and the job up to which it was cleared.
+    pub ahead: Arc<Overlay>,
+    pub ahead_since: u64,
 }
 
 /// What readers ask for without waiting for the writer: the ends as of the last commit.
@@ -38,7 +44,7 @@ pub(crate) struct Ends {
 }
 
 impl Control {
-    fn ends(&self) -> Ends {
+    pub(crate) fn ends(&self) -> Ends {
         Ends {
             head: self.state.head.map(|tip| (tip.height, tip.hash)),
             export_head: export_head(&self.state, &self.settings),
@@ -57,6 +63,12 @@ pub struct Store<A, I> {
     pub(crate) header: Header,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) control: Mutex<Control>,
+    pub(crate) lane: Lane,
+    pub(crate) buffers: Buffers,
+    /// Journal entries that are durable and not freed, with the epoch of their cut.
+    pub(crate) cuts: Mutex<VecDeque<(u64, u64)>>,
+    /// Held while a run is made: one at a time.
+    pub(crate) sealing: Mutex<()>,
     ends: RwLock<Ends>,
     pub(crate) pins: Pins,
     pub(crate) hashes: HashRoom,
@@ -73,6 +85,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         header: Header,
         clock: Arc<dyn Clock>,
         control: Control,
+        cuts: VecDeque<(u64, u64)>,
         sabotage: Sabotage,
     ) -> Self {
         Self {
@@ -82,6 +95,10 @@ impl<A: Arena, I: Index> Store<A, I> {
             clock,
             ends: RwLock::new(control.ends()),
             control: Mutex::new(control),
+            lane: Lane::default(),
+            buffers: Buffers::default(),
+            cuts: Mutex::new(cuts),
+            sealing: Mutex::new(()),
             pins: Pins::default(),
             hashes: HashRoom::default(),
             sabotage,
@@ -137,10 +154,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// The writer's turn, refused once an earlier write failed.
     pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Control>, StoreError> {
         let control = self.control.lock();
-        match self.poison.get() {
-            Some(cause) => Err(StoreError::Poisoned(cause.clone())),
-            None => Ok(control),
-        }
+        if self.poison.get().is_some() { Err(self.refusal()) } else { Ok(control) }
     }
 
     /// Why the store refuses writes, if it does.
@@ -150,50 +164,44 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Marks the store as unusable for writes: what is on the medium is unknown now, and only
     /// reopening finds out. The first cause stays.
-    pub(crate) fn poison(&self, error: StoreError) -> StoreError {
+    pub(crate) fn poison(&self, error: &StoreError) {
         self.poison.get_or_init(|| error.to_string());
-        error
+    }
+
+    /// The answer to every write after a failure.
+    pub(crate) fn refusal(&self) -> StoreError {
+        StoreError::Poisoned(self.poisoned().unwrap_or("an unknown failure").to_owned())
     }
 
     pub(crate) fn ends(&self) -> Ends {
         *self.ends.read()
     }
 
-    pub(crate) fn begin(&self, control: &Control) -> Result<Txn<'_, I::Snapshot>, StoreError> {
-        let snapshot = self.index.snapshot()?;
-        Ok(Txn::new(snapshot, control.state.clone(), &self.header.classes, self.sabotage))
+    pub(crate) fn set_ends(&self, ends: Ends) {
+        *self.ends.write() = ends;
     }
 
-    /// Commits a batch and only then adopts its state and what it changed of the mirrors.
+    /// A batch over everything that is committed or staged.
+    pub(crate) fn begin(&self, control: &mut Control) -> Result<Txn<'_, I::Snapshot>, StoreError> {
+        // Asked before the snapshot is taken, which then holds at least so much.
+        let done = self.lane.done();
+        if control.ahead_since < done {
+            Arc::make_mut(&mut control.ahead).retain(|_, row| row.job > done);
+            control.ahead_since = done;
+        }
+        let under = Ahead { snapshot: self.index.snapshot()?, staged: Arc::clone(&control.ahead) };
+        let runs = Arc::clone(&control.runs);
+        Ok(Txn::new(under, control.state.clone(), runs, &self.header, self.sabotage))
+    }
+
+    /// Commits a batch that has nothing else with it; durable when it returns.
     pub(crate) fn commit(
         &self,
         control: &mut Control,
-        mut txn: Txn<'_, I::Snapshot>,
+        txn: Txn<'_, I::Snapshot>,
     ) -> Result<(), StoreError> {
-        let used = txn.state.used_bytes(&self.header.classes);
-        let policy = txn.mirrors.policy.as_ref().unwrap_or(&control.policy);
-        txn.state.pressure = txn.state.pressure.observe(used, policy.water_marks());
-        let (changes, state, mirrors) = txn.finish();
-        self.index.commit(changes).map_err(|error| self.poison(error))?;
-        control.state = state;
-        let Mirrors { policy, settings, queue } = mirrors;
-        if let Some(policy) = policy {
-            control.policy = policy;
-        }
-        if let Some(settings) = settings {
-            control.settings = settings;
-        }
-        control.adopt_queue(queue);
-        *self.ends.write() = control.ends();
-        Ok(())
-    }
-
-    /// The barrier before a batch that refers to new bytes; it is never retried.
-    pub(crate) fn sync_arena(&self) -> Result<(), StoreError> {
-        if self.sabotage.is(Sabotage::SkipArenaSync) {
-            return Ok(());
-        }
-        self.arena.sync().map_err(|error| self.poison(error))
+        let ticket = self.stage(control, txn, Staging::default())?;
+        self.wait_for(ticket)
     }
 
     pub(crate) fn is_pruning(&self) -> bool {

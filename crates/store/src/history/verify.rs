@@ -3,23 +3,20 @@
 //! The index is surveyed in one snapshot; payloads are then read block by block, each under its
 //! own pin, so that a long verification never keeps regions from being freed.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::collections::HashMap;
 
-use secateur_core::{Block, Height, MAX_SEGMENT_LEN, Report};
+use secateur_core::{Block, Height, MAX_SEGMENT_LEN};
 use serde::Serialize;
 
-use super::alloc::is_punched;
-use super::control::Consumer;
-use super::queue::load_queue;
-use super::record::{AllocEntry, BlobPtr, BlockRecord, JournalEntry, RegionState, read_region_key};
-use super::state::{ARENA_HEADER_LEN, ClassCount, State, parse_document};
+use super::place::Stream;
+use super::record::BlockRecord;
+use super::runs::format::{PAGE, What, decode_page};
+use super::runs::{BlockIds, RunRecord};
 use super::store::Store;
+use super::survey::Survey;
 use crate::StoreError;
-use crate::class::ClassTable;
 use crate::error::row_error;
-use crate::ground::{Arena, Index, Snapshot, Table};
-use crate::rows::{u64_key, unseal};
+use crate::ground::{Arena, Index};
 
 /// Findings that are listed; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;
@@ -42,6 +39,8 @@ pub enum FindingKind {
     FreeList,
     /// The counters.
     Counter,
+    /// A run of ids, or its filter.
+    Run,
 }
 
 /// One difference between what is and what must be.
@@ -66,6 +65,8 @@ pub struct VerifyReport {
     pub payload_bytes: u64,
     /// Regions seen.
     pub regions: u64,
+    /// Runs of ids read.
+    pub runs: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// Findings beyond those listed.
@@ -78,7 +79,13 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
-    fn find(&mut self, kind: FindingKind, invariant: u8, repairable: bool, detail: String) {
+    pub(crate) fn find(
+        &mut self,
+        kind: FindingKind,
+        invariant: u8,
+        repairable: bool,
+        detail: String,
+    ) {
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(Finding { kind, invariant, detail, repairable });
         } else {
@@ -87,330 +94,110 @@ impl VerifyReport {
     }
 }
 
-/// Who a region belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    Block(Height),
-    Journal(u64),
-}
-
-/// What is known of a region.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RegionFact {
-    pub class: u32,
-    pub entry: AllocEntry,
-    pub readable: bool,
-    pub owner: Option<(Owner, u32)>,
-    /// More than one claims it, or not as what it is: a repair leaves it alone.
-    pub disputed: bool,
-}
-
-/// The regions of a store, from the allocation table, the records and the journal.
-#[derive(Debug, Default)]
-pub(crate) struct Survey {
-    /// By offset.
-    pub regions: BTreeMap<u64, RegionFact>,
-    /// The free list: offset → class and whether its space was given back.
-    pub free: BTreeMap<u64, (u32, bool)>,
-    /// Rows of the journal and the free list that cannot be read and need not be: what they say
-    /// can be derived.
-    pub unreadable: Vec<(Table, Vec<u8>)>,
-    /// Records are missing or cannot be read, so a region without an owner may have one.
-    pub incomplete: bool,
-    pub report: VerifyReport,
-}
-
-impl Survey {
-    /// Looks at every row of the index.
-    pub(crate) fn take(rows: &impl Snapshot, table: &ClassTable) -> Result<Self, StoreError> {
-        let mut survey = Self::default();
-        let state = State::load(rows)?;
-        survey.regions(rows, table, &state)?;
-        survey.blocks(rows, &state)?;
-        survey.journal(rows)?;
-        survey.free_list(rows)?;
-        survey.states(table, &state);
-        survey.documents(rows)?;
-        Ok(survey)
-    }
-
-    /// The allocation table: readable rows, known classes, no overlap, no gap, all inside.
-    fn regions(
-        &mut self,
-        rows: &impl Snapshot,
-        table: &ClassTable,
-        state: &State,
-    ) -> Result<(), StoreError> {
-        use FindingKind::{Region, Row};
-        rows.scan(Table::Alloc, &[], &mut |key, value| {
-            let Ok((class, offset)) = read_region_key(Table::Alloc, key) else {
-                self.report.find(Row, 9, false, "an allocation key does not decode".into());
-                return Ok(ControlFlow::Continue(()));
-            };
-            let (entry, readable) = AllocEntry::from_value(key, value);
-            if !readable {
-                let detail = format!("the allocation row of the region at {offset} is unreadable");
-                self.report.find(Row, 9, true, detail);
-            }
-            if table.position(class).is_none() {
-                let detail = format!("the region at {offset} has the unknown class {class}");
-                self.report.find(Region, 4, false, detail);
-                return Ok(ControlFlow::Continue(()));
-            }
-            let fact = RegionFact { class, entry, readable, owner: None, disputed: false };
-            if self.regions.insert(offset, fact).is_some() {
-                let detail = format!("two regions begin at {offset}");
-                self.report.find(Region, 4, false, detail);
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let mut end = ARENA_HEADER_LEN;
-        for (offset, fact) in &self.regions {
-            if *offset < end {
-                self.report.find(Region, 4, false, format!("the region at {offset} overlaps"));
-            } else if *offset > end {
-                let detail = format!("the bytes from {end} to {offset} belong to no region");
-                self.report.find(Region, 4, false, detail);
-            }
-            end = offset.saturating_add(u64::from(fact.class));
-        }
-        if end != state.arena_end {
-            let detail = format!("regions end at {end}, the arena at {}", state.arena_end);
-            self.report.find(Region, 4, false, detail);
-        }
-        self.report.regions = self.regions.len() as u64;
-        Ok(())
-    }
-
-    /// The records: contiguous, linked, and each region owned once.
-    fn blocks(&mut self, rows: &impl Snapshot, state: &State) -> Result<(), StoreError> {
-        use FindingKind::{Chain, Row};
-        let mut expected = state.oldest_kept();
-        let mut before: Option<BlockRecord> = None;
-        rows.scan(Table::Blocks, &[], &mut |key, value| {
-            let read = u64_key(Table::Blocks, key).and_then(|height| {
-                let body = unseal(Table::Blocks, key, value)?;
-                BlockRecord::decode(height, body).map_err(row_error("blocks"))
-            });
-            let record = match read {
-                Ok(record) => record,
-                Err(error) => {
-                    let at = expected.map_or_else(|| "?".into(), |height| height.to_string());
-                    self.incomplete = true;
-                    self.report.find(Row, 1, false, format!("the record of block {at}: {error}"));
-                    (expected, before) = (expected.map(|height| height + 1), None);
-                    return Ok(ControlFlow::Continue(()));
-                }
-            };
-            let height = record.meta.height;
-            if expected != Some(height) {
-                self.incomplete = true;
-                let detail = format!("block {height} stands where {expected:?} should");
-                self.report.find(Chain, if expected.is_none() { 2 } else { 1 }, false, detail);
-            }
-            if let Some(before) = before.as_ref().filter(|b| b.meta.height + 1 == height)
-                && (record.meta.parent_hash != before.meta.hash
-                    || record.max_timestamp < before.max_timestamp)
-            {
-                self.report.find(Chain, 1, false, format!("block {height} does not link"));
-            }
-            for ptr in &record.extents {
-                self.own(Owner::Block(height), ptr, RegionState::Used);
-            }
-            expected = Some(height + 1);
-            before = Some(record);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        let head = state.head.map(|tip| tip.height);
-        if head.map(|head| head + 1) != expected {
-            self.incomplete = true;
-            let detail = format!("the records end before {expected:?}, the head is {head:?}");
-            self.report.find(Chain, 1, false, detail);
-        }
-        if let (Some(tip), Some(last)) = (state.head, before)
-            && (tip.hash, tip.max_timestamp) != (last.meta.hash, last.max_timestamp)
-        {
-            self.report.find(Chain, 1, false, "the head is not the last record".into());
-        }
-        Ok(())
-    }
-
-    fn journal(&mut self, rows: &impl Snapshot) -> Result<(), StoreError> {
-        rows.scan(Table::Journal, &[], &mut |key, value| {
-            let read = u64_key(Table::Journal, key).and_then(|seq| {
-                let body = unseal(Table::Journal, key, value)?;
-                Ok((seq, JournalEntry::decode(body).map_err(row_error("journal"))?))
-            });
-            match read {
-                Ok((seq, entry)) => {
-                    for ptr in &entry.regions {
-                        self.own(Owner::Journal(seq), ptr, RegionState::Quarantine);
-                    }
-                }
-                Err(error) => {
-                    let detail = format!("a journal entry: {error}");
-                    self.report.find(FindingKind::Row, 4, true, detail);
-                    self.unreadable.push((Table::Journal, key.to_vec()));
-                }
-            }
-            Ok(ControlFlow::Continue(()))
-        })
-    }
-
-    /// Notes that `owner` refers to a region, and that the region is as it must be for that.
-    fn own(&mut self, owner: Owner, ptr: &BlobPtr, state: RegionState) {
-        let wrong = match self.regions.get_mut(&ptr.offset) {
-            None => format!("{owner:?} refers to {}, where no region is", ptr.offset),
-            Some(fact) if fact.class != ptr.class => {
-                format!("{owner:?} takes the region at {} for another class", ptr.offset)
-            }
-            Some(fact) => {
-                if let Some((other, _)) = fact.owner {
-                    fact.disputed = true;
-                    format!("the region at {} belongs to {other:?} and {owner:?}", ptr.offset)
-                } else {
-                    fact.owner = Some((owner, ptr.generation));
-                    let (found, generation) = (fact.entry.state, fact.entry.generation);
-                    if !fact.readable || (found, generation) == (state, ptr.generation) {
-                        return;
-                    }
-                    let derivable = generation == ptr.generation;
-                    fact.disputed = !derivable;
-                    let detail = format!(
-                        "the region at {} is {found:?} of generation {generation}, but {owner:?} \
-                         needs it {state:?} of generation {}",
-                        ptr.offset, ptr.generation
-                    );
-                    self.report.find(FindingKind::Region, 4, derivable, detail);
-                    return;
-                }
-            }
-        };
-        self.report.find(FindingKind::Region, 4, false, wrong);
-    }
-
-    fn free_list(&mut self, rows: &impl Snapshot) -> Result<(), StoreError> {
-        rows.scan(Table::Free, &[], &mut |key, value| {
-            let read = read_region_key(Table::Free, key)
-                .and_then(|region| Ok((region, is_punched(unseal(Table::Free, key, value)?)?)));
-            match read {
-                Ok(((class, offset), punched)) => {
-                    self.free.insert(offset, (class, punched));
-                }
-                Err(error) => {
-                    let detail = format!("a free-list row: {error}");
-                    self.report.find(FindingKind::Row, 4, true, detail);
-                    self.unreadable.push((Table::Free, key.to_vec()));
-                }
-            }
-            Ok(ControlFlow::Continue(()))
-        })
-    }
-
-    /// States against owners and the free list, and the counters against both.
-    fn states(&mut self, table: &ClassTable, state: &State) {
-        use FindingKind::{Counter, FreeList, Region};
-        let mut found = Vec::new();
-        for (offset, fact) in &self.regions {
-            if fact.readable && fact.owner.is_none() && fact.entry.state != RegionState::Free {
-                let detail = format!(
-                    "the region at {offset} is {:?} but nothing refers to it",
-                    fact.entry.state
-                );
-                found.push((Region, true, detail));
-            }
-            let listed = self.free.get(offset).is_some_and(|(class, _)| *class == fact.class);
-            if fact.readable && listed != (fact.entry.state == RegionState::Free) {
-                let (is, detail) = (fact.entry.state, if listed { "" } else { " not" });
-                found.push((
-                    FreeList,
-                    true,
-                    format!("the region at {offset} is {is:?} and{detail} in the free list"),
-                ));
-            }
-        }
-        for (offset, (class, _)) in &self.free {
-            if self.regions.get(offset).is_none_or(|fact| fact.class != *class) {
-                found.push((FreeList, true, format!("{offset} is in the free list but no region")));
-            }
-        }
-        for (kind, repairable, detail) in found {
-            self.report.find(kind, 4, repairable, detail);
-        }
-        let counted = self.count(table);
-        for ((class, counted), stored) in table.classes().iter().zip(counted).zip(&state.classes) {
-            if counted != *stored {
-                let detail = format!("class {class}: counted {counted:?}, stored {stored:?}");
-                self.report.find(Counter, 5, true, detail);
-            }
-        }
-    }
-
-    /// The counters as the allocation table and the free list say.
-    pub(crate) fn count(&self, table: &ClassTable) -> Vec<ClassCount> {
-        let mut counts = vec![ClassCount::default(); table.classes().len()];
-        for (offset, fact) in &self.regions {
-            let Some(count) = table.position(fact.class).and_then(|at| counts.get_mut(at)) else {
-                continue;
-            };
-            match fact.entry.state {
-                RegionState::Used => count.used += 1,
-                RegionState::Quarantine => count.quarantine += 1,
-                RegionState::Free => {
-                    count.free += 1;
-                    count.punched += u64::from(self.free.get(offset).is_some_and(|(_, p)| *p));
-                }
-            }
-        }
-        counts
-    }
-
-    /// The rows that hold documents: all must decode.
-    fn documents(&mut self, rows: &impl Snapshot) -> Result<(), StoreError> {
-        let mut unreadable = |table: Table, error: StoreError| {
-            let detail = format!("a row of {}: {error}", table.name());
-            self.report.find(FindingKind::Row, 9, false, detail);
-        };
-        if let Err(error) = load_queue(rows) {
-            unreadable(Table::Queue, error);
-        }
-        rows.scan(Table::Consumers, &[], &mut |key, value| {
-            let read = unseal(Table::Consumers, key, value)
-                .and_then(|body| parse_document::<Consumer>(Table::Consumers, body));
-            read.map_or_else(|error| unreadable(Table::Consumers, error), drop);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        rows.scan(Table::Reports, &[], &mut |key, value| {
-            let read = unseal(Table::Reports, key, value)
-                .and_then(|body| parse_document::<Report>(Table::Reports, body));
-            read.map_or_else(|error| unreadable(Table::Reports, error), drop);
-            Ok(ControlFlow::Continue(()))
-        })
-    }
+/// What a run says of each of its blocks: the keys and places, sorted.
+struct RunContent {
+    record: RunRecord,
+    by_height: HashMap<Height, Vec<(u64, What)>>,
 }
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// Recomputes everything and says what is wrong. `progress` hears (blocks read, blocks in
     /// all).
     pub fn verify(&self, mut progress: impl FnMut(u64, u64)) -> Result<VerifyReport, StoreError> {
-        let (mut report, first, blocks) = {
+        let (mut report, first, blocks, runs) = {
             let view = self.view()?;
-            let survey = Survey::take(&view.snapshot, &self.header.classes)?;
-            (survey.report, view.state.oldest_kept(), view.state.kept_blocks())
+            let survey = Survey::take(&view.snapshot, &self.header)?;
+            let runs = super::runs::load_runs(&view.snapshot).unwrap_or_default();
+            (survey.report, view.state.oldest_kept(), view.state.kept_blocks(), runs)
         };
         for trouble in self.index.check()? {
             report.find(FindingKind::Index, 9, false, trouble);
         }
+        for tombstone in runs.iter().filter(|run| !run.is_live()) {
+            if let Err(error) = self.read_summary(tombstone) {
+                let detail = format!("tombstone {}: {error}", tombstone.number);
+                report.find(FindingKind::Run, 3, false, detail);
+            }
+        }
+        let mut runs = runs.into_iter().filter(RunRecord::is_live).peekable();
+        let mut content: Option<RunContent> = None;
         let first = first.unwrap_or(0);
         for height in first..first + blocks {
-            self.verify_block(height, &mut report);
+            if content.as_ref().is_some_and(|run| run.record.last < height) {
+                content = None;
+            }
+            while let Some(run) = runs.next_if(|run| run.first <= height) {
+                content = self.verify_run(run, &mut report);
+            }
+            self.verify_block(height, content.as_ref(), &mut report);
             progress(height + 1 - first, blocks);
         }
         Ok(report)
     }
 
+    fn read_summary(&self, record: &RunRecord) -> Result<(), StoreError> {
+        let view = self.view()?;
+        match self.load_summary(&view, record) {
+            // It may have been dropped since the survey.
+            Err(error) if self.is_listed(record)? => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_listed(&self, record: &RunRecord) -> Result<bool, StoreError> {
+        Ok(super::runs::load_runs(&self.view()?.snapshot)?.contains(record))
+    }
+
+    /// Reads a run as a whole. One that went meanwhile is no finding.
+    fn verify_run(&self, record: RunRecord, report: &mut VerifyReport) -> Option<RunContent> {
+        let number = record.number;
+        report.runs += 1;
+        match self.read_run(&record) {
+            Ok(by_height) => Some(RunContent { record, by_height }),
+            Err(error) => {
+                if self.is_listed(&record).unwrap_or(true) {
+                    report.find(FindingKind::Run, 3, false, format!("run {number}: {error}"));
+                }
+                None
+            }
+        }
+    }
+
+    fn read_run(
+        &self,
+        record: &RunRecord,
+    ) -> Result<HashMap<Height, Vec<(u64, What)>>, StoreError> {
+        let view = self.view()?;
+        let summary = self.load_summary(&view, record)?;
+        let wrong = |detail: &str| StoreError::corrupt("run", detail);
+        let blob = record.run.as_ref().ok_or_else(|| wrong("it has no entries"))?;
+        let mut by_height: HashMap<Height, Vec<(u64, What)>> = HashMap::new();
+        let mut page = vec![0u8; PAGE];
+        let mut entries = 0;
+        for (fence, number) in summary.fences.iter().zip(0u32..) {
+            let start = u64::from(number) * PAGE as u64;
+            view.read(Stream::Runs, &blob.place, start, &mut page)?;
+            let found = decode_page(record.number, number, &page).map_err(row_error("run"))?;
+            if found.first().map(|entry| entry.key) != Some(*fence) {
+                return Err(wrong("a page is not where its filter expects it"));
+            }
+            for entry in found {
+                let height = record.first + u64::from(entry.height_delta);
+                if !summary.filter.contains(entry.key) || height > record.last {
+                    return Err(wrong("it holds an id that its filter denies"));
+                }
+                by_height.entry(height).or_default().push((entry.key, entry.what));
+                entries += 1;
+            }
+        }
+        if entries != record.entries {
+            return Err(wrong("its number of ids is another"));
+        }
+        Ok(by_height)
+    }
+
     /// Reads one block as a reader would. One that was cut meanwhile is no finding.
-    fn verify_block(&self, height: Height, report: &mut VerifyReport) {
+    fn verify_block(&self, height: Height, run: Option<&RunContent>, report: &mut VerifyReport) {
         let read = || -> Result<Option<(BlockRecord, Block)>, StoreError> {
             let view = self.view()?;
             match view.record(height) {
@@ -428,7 +215,9 @@ impl<A: Arena, I: Index> Store<A, I> {
                 report.blocks += 1;
                 report.payload_bytes += record.payload_bytes();
                 match block.check(MAX_SEGMENT_LEN) {
-                    Ok(tx_count) if tx_count == record.tx_count => return,
+                    Ok(tx_count) if tx_count == record.tx_count => {
+                        return self.verify_ids(&block, tx_count, run, report);
+                    }
                     Ok(tx_count) => {
                         format!("{tx_count} transactions, the record says {}", record.tx_count)
                     }
@@ -438,5 +227,26 @@ impl<A: Arena, I: Index> Store<A, I> {
             Err(error) => error.to_string(),
         };
         report.find(FindingKind::Payload, 1, false, format!("block {height}: {wrong}"));
+    }
+
+    /// I3: the run of a sealed block knows its ids and no others.
+    fn verify_ids(
+        &self,
+        block: &Block,
+        tx_count: u32,
+        run: Option<&RunContent>,
+        report: &mut VerifyReport,
+    ) {
+        let Some(run) = run.filter(|run| run.record.missing == 0) else { return };
+        let height = block.meta.height;
+        let seed = self.header.hash_seed();
+        let Ok(mut ids) = BlockIds::of(seed, &block.meta, &block.payloads, tx_count) else {
+            return;
+        };
+        ids.ids.sort_unstable();
+        if run.by_height.get(&height) != Some(&ids.ids) {
+            let detail = format!("run {} has other ids for block {height}", run.record.number);
+            report.find(FindingKind::Run, 3, false, detail);
+        }
     }
 }

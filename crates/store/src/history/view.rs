@@ -3,8 +3,10 @@
 use secateur_core::{Block, Height, LookupError, Payloads, Segment};
 
 use super::pins::Pin;
-use super::record::{AllocEntry, BlockRecord, RegionState};
-use super::state::State;
+use super::place::{Place, Stream, pieces};
+use super::record::BlockRecord;
+use super::region::{AllocEntry, RegionState, region_key};
+use super::state::{Header, State};
 use super::store::Store;
 use crate::ground::{Arena, Index, Snapshot, Table};
 use crate::{Sabotage, StoreError};
@@ -16,6 +18,7 @@ pub(crate) struct View<'a, A, S> {
     arena: &'a A,
     pub snapshot: S,
     pub state: State,
+    header: &'a Header,
     sabotage: Sabotage,
 }
 
@@ -24,7 +27,14 @@ impl<A: Arena, I: Index> Store<A, I> {
         let pin = self.pins.pin();
         let snapshot = self.index.snapshot()?;
         let state = State::load(&snapshot)?;
-        Ok(View { _pin: pin, arena: &self.arena, snapshot, state, sabotage: self.sabotage })
+        Ok(View {
+            _pin: pin,
+            arena: &self.arena,
+            snapshot,
+            state,
+            header: &self.header,
+            sabotage: self.sabotage,
+        })
     }
 }
 
@@ -47,10 +57,22 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
         record: &BlockRecord,
         segment: Segment,
     ) -> Result<Vec<u8>, StoreError> {
-        let (start, len, checksum) = record.span(segment);
+        let (start, len, _) = record.span(segment);
         let mut bytes = vec![0u8; len as usize];
-        self.read_range(record, start, &mut bytes)?;
-        if crc32c::crc32c(&bytes) != checksum && !self.sabotage.is(Sabotage::IgnoreChecksum) {
+        self.read(Stream::History, &record.place, start, &mut bytes)?;
+        self.check(record, segment, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// I1: bytes are what was written, or an error.
+    fn check(
+        &self,
+        record: &BlockRecord,
+        segment: Segment,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let (_, _, checksum) = record.span(segment);
+        if !self.trusts(bytes, checksum) {
             return Err(StoreError::corrupt(
                 "arena",
                 format!(
@@ -60,54 +82,73 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
                 ),
             ));
         }
-        Ok(bytes)
+        Ok(())
     }
 
-    /// The whole block, checked.
+    /// Whether bytes match their checksum.
+    pub(crate) fn trusts(&self, bytes: &[u8], checksum: u32) -> bool {
+        crc32c::crc32c(bytes) == checksum || self.sabotage.is(Sabotage::IgnoreChecksum)
+    }
+
+    /// The whole block, checked, in one read where it lies in one piece.
     pub(crate) fn block(&self, record: &BlockRecord) -> Result<Block, StoreError> {
-        let payloads = Payloads {
-            block: self.payload(record, Segment::Block)?,
-            receipts: self.payload(record, Segment::Receipts)?,
-            tx_index: self.payload(record, Segment::TxIndex)?,
-        };
+        let len = usize::try_from(record.payload_bytes()).unwrap_or(usize::MAX);
+        let mut bytes = vec![0u8; len];
+        self.read(Stream::History, &record.place, 0, &mut bytes)?;
+        let [block_len, receipts_len, _] = record.lens;
+        let mut receipts = bytes.split_off(block_len as usize);
+        let tx_index = receipts.split_off(receipts_len as usize);
+        let payloads = Payloads { block: bytes, receipts, tx_index };
+        for segment in Segment::ALL {
+            self.check(record, segment, payloads.segment(segment))?;
+        }
         Ok(Block { meta: record.meta.clone(), payloads })
     }
 
-    /// Reads from a block's payloads laid end to end, across its regions.
-    fn read_range(
+    /// Fills `out` from `start` on, inside a place; no checksum is looked at here.
+    pub(crate) fn read(
         &self,
-        record: &BlockRecord,
+        stream: Stream,
+        place: &Place,
         start: u64,
         out: &mut [u8],
     ) -> Result<(), StoreError> {
-        let (mut skip, mut rest) = (start, out);
-        for ptr in &record.extents {
-            let held = u64::from(ptr.len);
-            if skip >= held {
-                skip -= held;
+        let len = out.len() as u64;
+        let mut rest = out;
+        let mut run = (0u64, 0usize);
+        // Neighbours in the arena are read in one call.
+        for piece in pieces(&self.snapshot, self.header, stream, place, start, len)? {
+            self.check_region(piece.region.class, piece.region.offset, piece.region.generation)?;
+            let take = usize::try_from(piece.len).unwrap_or(usize::MAX);
+            let (offset, joined) = run;
+            if offset + joined as u64 == piece.offset && joined > 0 {
+                run.1 += take;
                 continue;
             }
-            if rest.is_empty() {
-                break;
-            }
-            self.check_region(ptr.class, ptr.offset, ptr.generation)?;
-            let take = usize::try_from(held - skip).unwrap_or(usize::MAX).min(rest.len());
-            let (now, later) = rest
-                .split_at_mut_checked(take)
-                .ok_or_else(|| StoreError::corrupt("blocks", "a region's length is wrong"))?;
-            self.arena.read_at(ptr.offset + skip, now)?;
-            (skip, rest) = (0, later);
+            rest = self.read_run(run, rest)?;
+            run = (piece.offset, take);
         }
-        if rest.is_empty() {
-            Ok(())
-        } else {
-            Err(StoreError::corrupt("blocks", "the regions end before the payload does"))
+        self.read_run(run, rest)?;
+        Ok(())
+    }
+
+    fn read_run<'o>(
+        &self,
+        (offset, len): (u64, usize),
+        out: &'o mut [u8],
+    ) -> Result<&'o mut [u8], StoreError> {
+        let (now, later) = out
+            .split_at_mut_checked(len)
+            .ok_or_else(|| StoreError::corrupt("blocks", "a region's length is wrong"))?;
+        if !now.is_empty() {
+            self.arena.read_at(offset, now)?;
         }
+        Ok(later)
     }
 
     /// I7, as defence: the region is still the one that the record means.
     fn check_region(&self, class: u32, offset: u64, generation: u32) -> Result<(), StoreError> {
-        let key = super::record::region_key(class, offset);
+        let key = region_key(class, offset);
         let entry = self.snapshot.get(Table::Alloc, &key)?;
         let Some(value) = entry else {
             return Err(StoreError::corrupt("alloc", format!("region {offset} is missing")));

@@ -19,7 +19,7 @@ use redb::{
 use super::backend::Backend;
 use super::probe;
 use super::volume::{Volume, VolumeFile};
-use crate::ground::{Change, Index, Snapshot, Table, Visit};
+use crate::ground::{Change, Index, KeyValue, Snapshot, Table, Visit};
 use crate::{Sabotage, StoreError};
 
 /// Memory that redb may use for its pages.
@@ -241,6 +241,14 @@ impl Snapshot for RedbSnapshot {
             }
         }
         Ok(())
+    }
+
+    fn before(&self, table: Table, bound: &[u8]) -> Result<Option<KeyValue>, StoreError> {
+        self.guard(|| {
+            let mut rows = self.table(table)?.range::<&[u8]>(..bound).map_err(index_error)?;
+            let last = rows.next_back().transpose().map_err(index_error)?;
+            Ok(last.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+        })
     }
 }
 

@@ -1,0 +1,302 @@
+//! The open epoch: ids of the newest blocks, gathered in memory in segments that are dropped
+//! whole. A segment is derived data: opening builds it again from stored payloads.
+
+use hashbrown::HashTable;
+use secateur_core::{
+    BlockMeta, CoreError, Height, Payloads, ReceiptEntry, TxId, receipts, tx_index,
+};
+
+use super::format::{IdKind, ReceiptSpan, RunEntry, What, key_of};
+
+/// When a segment is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SealLimits {
+    /// Ids in it.
+    pub ids: u64,
+    /// Payload bytes of its blocks; 0 for no limit.
+    pub bytes: u64,
+}
+
+/// The ids of one block.
+#[derive(Debug, Clone)]
+pub(crate) struct BlockIds {
+    pub height: Height,
+    /// Payload bytes of the block.
+    pub bytes: u64,
+    /// Key and place of its hash and of each transaction.
+    pub ids: Vec<(u64, What)>,
+}
+
+impl BlockIds {
+    /// Gathers the ids of a block whose payloads were checked. Receipts usually stand in the
+    /// order of the transaction index; where they do not, the first one of the id counts.
+    pub(crate) fn of(
+        seed: u64,
+        meta: &BlockMeta,
+        payloads: &Payloads,
+        tx_count: u32,
+    ) -> Result<Self, CoreError> {
+        let mut ids = Vec::with_capacity(tx_count as usize + 1);
+        ids.push((key_of(IdKind::Block, seed, &meta.hash.0), What::Block));
+        let mut in_order = Spans::new(&payloads.receipts);
+        for entry in tx_index(&payloads.tx_index) {
+            let entry = entry?;
+            let receipt = match in_order.next()? {
+                Some((id, span)) if id == entry.tx_id => Some(span),
+                _ => find_receipt(&payloads.receipts, &entry.tx_id)?,
+            };
+            let key = key_of(IdKind::Transaction, seed, &entry.tx_id.0);
+            ids.push((key, What::Transaction { index: entry.index, receipt }));
+        }
+        Ok(Self { height: meta.height, bytes: payloads.total_len(), ids })
+    }
+}
+
+/// Receipts of a payload, with where each is in it.
+struct Spans<'a, R> {
+    receipts: R,
+    offset: u32,
+    payload: &'a [u8],
+}
+
+impl<'a> Spans<'a, ()> {
+    fn new(
+        payload: &'a [u8],
+    ) -> Spans<'a, impl Iterator<Item = Result<ReceiptEntry<'a>, CoreError>>> {
+        Spans { receipts: receipts(payload), offset: 0, payload }
+    }
+}
+
+impl<'a, R: Iterator<Item = Result<ReceiptEntry<'a>, CoreError>>> Spans<'a, R> {
+    fn next(&mut self) -> Result<Option<(TxId, ReceiptSpan)>, CoreError> {
+        let Some(receipt) = self.receipts.next().transpose()? else { return Ok(None) };
+        let len = u32::try_from(receipt.encoded_len()).unwrap_or(u32::MAX);
+        let offset = self.offset;
+        self.offset = offset.saturating_add(len);
+        let whole = self.payload.get(offset as usize..self.offset as usize).unwrap_or_default();
+        let checksum = crc32c::crc32c(whole);
+        Ok(Some((receipt.tx_id, ReceiptSpan { offset, len, checksum })))
+    }
+}
+
+fn find_receipt(payload: &[u8], id: &TxId) -> Result<Option<ReceiptSpan>, CoreError> {
+    let mut spans = Spans::new(payload);
+    while let Some((found, span)) = spans.next()? {
+        if found == *id {
+            return Ok(Some(span));
+        }
+    }
+    Ok(None)
+}
+
+/// The ids of consecutive blocks.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    pub first: Height,
+    pub last: Height,
+    /// Payload bytes of its blocks.
+    bytes: u64,
+    /// It is full: later blocks go into the next one.
+    pub closed: bool,
+    /// Blocks whose ids could not be read.
+    pub damaged: Vec<Height>,
+    keys: Vec<u64>,
+    places: Vec<(u32, What)>,
+    by_key: HashTable<u32>,
+}
+
+impl Segment {
+    pub(crate) fn new(first: Height) -> Self {
+        Self {
+            first,
+            last: first,
+            bytes: 0,
+            closed: false,
+            damaged: Vec::new(),
+            keys: Vec::new(),
+            places: Vec::new(),
+            by_key: HashTable::new(),
+        }
+    }
+
+    /// Adds the block above all others.
+    pub(crate) fn insert(&mut self, block: &BlockIds, limits: SealLimits) {
+        // Heights of one segment are close together: it closes long before 2³² blocks.
+        let delta = u32::try_from(block.height - self.first).unwrap_or(u32::MAX);
+        self.last = block.height;
+        self.bytes += block.bytes;
+        for (key, what) in &block.ids {
+            let at = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+            self.keys.push(*key);
+            self.places.push((delta, *what));
+            let keys = &self.keys;
+            self.by_key.insert_unique(spread(*key), at, |at| spread(key_at(keys, *at)));
+        }
+        self.closed = self.keys.len() as u64 >= limits.ids.max(1)
+            || (limits.bytes > 0 && self.bytes >= limits.bytes)
+            || delta >= u32::MAX / 2;
+    }
+
+    /// The places of a key, newest first.
+    pub(crate) fn find(&self, key: u64) -> Vec<(Height, What)> {
+        let mut found: Vec<u32> = self
+            .by_key
+            .iter_hash(spread(key))
+            .copied()
+            .filter(|at| key_at(&self.keys, *at) == key)
+            .collect();
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        let place = |at: u32| self.places.get(at as usize).copied();
+        found
+            .into_iter()
+            .filter_map(place)
+            .map(|(delta, what)| (self.first + u64::from(delta), what))
+            .collect()
+    }
+
+    /// Forgets every block above `to`, which is not below its first.
+    pub(crate) fn truncate(&mut self, to: Height) {
+        self.split_off(to);
+        self.closed = false;
+    }
+
+    /// Takes the blocks above `to` out, as a segment of their own if there are any.
+    pub(crate) fn split_off(&mut self, to: Height) -> Option<Self> {
+        if to >= self.last {
+            return None;
+        }
+        let keep = self.places.partition_point(|(delta, _)| self.first + u64::from(*delta) <= to);
+        let (keys, places) = (self.keys.split_off(keep), self.places.split_off(keep));
+        let keys_left = &self.keys;
+        self.by_key.clear();
+        for (key, at) in keys_left.iter().zip(0u32..) {
+            self.by_key.insert_unique(spread(*key), at, |at| spread(key_at(keys_left, *at)));
+        }
+        let mut above = Self::new(to + 1);
+        above.last = self.last;
+        let shift = u32::try_from(to + 1 - self.first).unwrap_or(u32::MAX);
+        for (key, (delta, what)) in keys.into_iter().zip(places) {
+            let at = u32::try_from(above.keys.len()).unwrap_or(u32::MAX);
+            above.keys.push(key);
+            above.places.push((delta - shift, what));
+            let keys = &above.keys;
+            above.by_key.insert_unique(spread(key), at, |at| spread(key_at(keys, *at)));
+        }
+        above.damaged = self.damaged.iter().copied().filter(|height| *height > to).collect();
+        self.damaged.retain(|height| *height <= to);
+        self.last = to;
+        Some(above)
+    }
+
+    /// What it takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<u64>()
+            + self.places.capacity() * size_of::<(u32, What)>()
+            + self.by_key.capacity() * 5
+    }
+
+    /// Its entries in the order of a run.
+    pub(crate) fn entries(&self) -> Vec<RunEntry> {
+        let mut entries: Vec<RunEntry> = self
+            .keys
+            .iter()
+            .zip(&self.places)
+            .map(|(key, (height_delta, what))| RunEntry {
+                key: *key,
+                height_delta: *height_delta,
+                what: *what,
+            })
+            .collect();
+        entries.sort_unstable();
+        entries
+    }
+}
+
+fn key_at(keys: &[u64], at: u32) -> u64 {
+    keys.get(at as usize).copied().unwrap_or(0)
+}
+
+/// Keys are hashes already, but of 56 bits; the table looks at the topmost ones first.
+fn spread(key: u64) -> u64 {
+    key << 8 | key >> 48
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secateur_core::{BlockHash, TxIndexEntry, push_receipt, push_tx_index};
+
+    const LIMITS: SealLimits = SealLimits { ids: 1000, bytes: 0 };
+
+    fn block(height: Height) -> BlockIds {
+        let key = height * 10;
+        let tx = What::Transaction { index: 0, receipt: None };
+        BlockIds { height, bytes: 100, ids: vec![(key, What::Block), (key + 1, tx), (7, tx)] }
+    }
+
+    fn segment(heights: std::ops::Range<Height>) -> Segment {
+        let mut segment = Segment::new(heights.start);
+        heights.for_each(|height| segment.insert(&block(height), LIMITS));
+        segment
+    }
+
+    #[test]
+    fn an_id_is_found_newest_first_until_it_is_rolled_back() {
+        let mut segment = segment(100..200);
+        let heights = |segment: &Segment, key| -> Vec<Height> {
+            segment.find(key).into_iter().map(|(height, _)| height).collect()
+        };
+        assert_eq!(heights(&segment, 1501), [150]);
+        assert_eq!(heights(&segment, 7), (100..200).rev().collect::<Vec<_>>());
+        segment.truncate(149);
+        assert_eq!((heights(&segment, 1501), heights(&segment, 1491)), (vec![], vec![149]));
+        assert_eq!(segment.last, 149);
+    }
+
+    #[test]
+    fn a_split_keeps_every_id_on_one_side() {
+        let mut low = segment(100..200);
+        let high = low.split_off(149).unwrap();
+        assert_eq!((low.first, low.last, high.first, high.last), (100, 149, 150, 199));
+        for height in 100..200 {
+            let (here, there) = if height < 150 { (&low, &high) } else { (&high, &low) };
+            assert_eq!(here.find(height * 10), [(height, What::Block)]);
+            assert_eq!(there.find(height * 10), []);
+        }
+        assert_eq!(low.entries().len() + high.entries().len(), 300);
+    }
+
+    #[test]
+    fn a_segment_closes_at_either_limit() {
+        let mut by_ids = Segment::new(0);
+        let mut by_bytes = Segment::new(0);
+        for height in 0..4 {
+            by_ids.insert(&block(height), SealLimits { ids: 12, bytes: 0 });
+            by_bytes.insert(&block(height), SealLimits { ids: 1000, bytes: 300 });
+            assert_eq!((by_ids.closed, by_bytes.closed), (height == 3, height >= 2));
+        }
+    }
+
+    #[test]
+    fn receipts_in_any_order_are_found_by_their_id() {
+        let mut payloads = Payloads::default();
+        for (index, id) in (0u32..).zip([1u8, 2, 3]) {
+            let tx_id = TxId([id; 32]);
+            push_tx_index(&mut payloads.tx_index, &TxIndexEntry { tx_id, height: 5, index });
+        }
+        for id in [3u8, 1] {
+            push_receipt(&mut payloads.receipts, &TxId([id; 32]), &[id; 9]).unwrap();
+        }
+        let hash = BlockHash([8; 32]);
+        let meta = BlockMeta { height: 5, hash, parent_hash: hash, timestamp: 0 };
+        let ids = BlockIds::of(1, &meta, &payloads, 3).unwrap().ids;
+        let spans: Vec<Option<u32>> = ids
+            .iter()
+            .filter_map(|(_, what)| match what {
+                What::Transaction { receipt, .. } => Some(receipt.map(|span| span.offset)),
+                What::Block => None,
+            })
+            .collect();
+        assert_eq!(spans, [Some(45), None, Some(0)]);
+    }
+}

@@ -1,0 +1,78 @@
+//! Workers: the threads that carry a store's jobs while callers make the next ones ready. One
+//! writes bytes, one syncs and commits, one seals full epochs into runs.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::lane::Stage;
+use super::store::Store;
+use crate::StoreError;
+use crate::ground::{Arena, Index};
+
+/// The running workers of a store. Dropping them finishes what is on its way and ends the
+/// threads; the store goes on without them, each caller carrying its own jobs.
+pub struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    end: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// Starts the workers of a store; it has at most one set of them.
+    pub fn start<A: Arena, I: Index>(store: &Arc<Store<A, I>>) -> Result<Self, StoreError> {
+        store.build_hashes()?;
+        if !store.lane.attach() {
+            return Err(StoreError::refused("workers", "this store has workers already"));
+        }
+        let ended = Arc::clone(store);
+        let end = Box::new(move || ended.lane.close());
+        let mut workers = Self { threads: Vec::new(), end };
+        workers.spawn("secateur-write", store, |store| store.work(Stage::Write))?;
+        workers.spawn("secateur-commit", store, |store| store.work(Stage::Commit))?;
+        workers.spawn("secateur-seal", store, Store::work_seal)?;
+        Ok(workers)
+    }
+
+    fn spawn<A: Arena, I: Index>(
+        &mut self,
+        name: &str,
+        store: &Arc<Store<A, I>>,
+        life: impl FnOnce(&Store<A, I>) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let store = Arc::clone(store);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                // However the thread ends, nobody may wait for it for ever.
+                let _gone = Gone(&store);
+                life(&store);
+            })
+            .map_err(|source| StoreError::io("starting a worker", source))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+struct Gone<'a, A: Arena, I: Index>(&'a Store<A, I>);
+
+impl<A: Arena, I: Index> Drop for Gone<'_, A, I> {
+    fn drop(&mut self) {
+        self.0.lane.detach();
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        (self.end)();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                // A panic was printed by the panic hook already.
+            }
+        }
+    }
+}
