@@ -3,6 +3,7 @@
 use super::ARENA_FILE;
 use super::volume::{Volume, VolumeFile};
 use crate::StoreError;
+use crate::class::ALIGNMENT;
 use crate::ground::{Arena, Space};
 
 /// The arena asks for space in steps of at least and at most this much.
@@ -37,9 +38,16 @@ impl<V: Volume> Arena for FileArena<V> {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file
-            .write_at(offset, bytes)
-            .map_err(|source| StoreError::io("writing to the arena", source))
+        let page = ALIGNMENT as usize;
+        let aligned = offset.is_multiple_of(u64::from(ALIGNMENT))
+            && bytes.len().is_multiple_of(page)
+            && bytes.as_ptr().align_offset(page) == 0;
+        let written = if aligned {
+            self.file.write_pages_at(offset, bytes)
+        } else {
+            self.file.write_at(offset, bytes)
+        };
+        written.map_err(|source| StoreError::io("writing to the arena", source))
     }
 
     fn grow(&self, len: u64) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
@@ -22,6 +22,11 @@ pub trait VolumeFile: Send + Sync + std::fmt::Debug + 'static {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes whole pages at a page border from memory that lies on one: they need not pass
+    /// through the page cache.
+    fn write_pages_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at(offset, bytes)
+    }
     /// Changes the length; new bytes are zero.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Makes sure that the volume has given space for a range; it may lengthen the file.
@@ -58,6 +63,10 @@ pub struct FsVolume {
 #[derive(Debug)]
 pub struct FsFile {
     file: File,
+    /// The same file past the page cache, where the file system allows it. Opened by the first
+    /// write that can use it.
+    direct: OnceLock<Option<File>>,
+    path: PathBuf,
 }
 
 impl FsVolume {
@@ -103,6 +112,7 @@ impl Volume for FsVolume {
     fn open(&self, name: &str) -> Result<FsFile, StoreError> {
         let failed = |source| StoreError::io("opening a data file", source);
         let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+        let path = self.directory.join(name);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -110,11 +120,11 @@ impl Volume for FsVolume {
             .truncate(false)
             .mode(0o600)
             .custom_flags(no_follow)
-            .open(self.directory.join(name))
+            .open(&path)
             .map_err(failed)?;
         // Also where the file was there: an earlier attempt may have failed right here.
         self.sync_directory().map_err(failed)?;
-        Ok(FsFile { file })
+        Ok(FsFile { file, direct: OnceLock::new(), path })
     }
 
     fn lock(&self, file: &FsFile) -> Result<(), StoreError> {
@@ -134,6 +144,18 @@ impl Volume for FsVolume {
     }
 }
 
+impl FsFile {
+    /// The same file, opened past the page cache. None where the file system refuses, or where
+    /// the name stands for another file by now.
+    fn open_direct(&self) -> Option<File> {
+        let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NOFOLLOW;
+        let flags = i32::try_from(flags.bits()).ok()?;
+        let direct = OpenOptions::new().write(true).custom_flags(flags).open(&self.path).ok()?;
+        let (ours, theirs) = (self.file.metadata().ok()?, direct.metadata().ok()?);
+        ((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())).then_some(direct)
+    }
+}
+
 impl VolumeFile for FsFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
@@ -145,6 +167,19 @@ impl VolumeFile for FsFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    fn write_pages_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some(direct) = self.direct.get_or_init(|| self.open_direct()) else {
+            return self.write_at(offset, bytes);
+        };
+        match direct.write_all_at(bytes, offset) {
+            // The file system takes such writes, but not at this size: the page cache does.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.write_at(offset, bytes)
+            }
+            other => other,
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
