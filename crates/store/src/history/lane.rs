@@ -74,8 +74,11 @@ struct Failure(Option<StoreError>);
 #[derive(Default)]
 struct Inner {
     to_write: VecDeque<Job>,
+    to_sync: VecDeque<Job>,
     to_commit: VecDeque<Job>,
+    /// Which stages are at work.
     writing: bool,
+    syncing: bool,
     committing: bool,
     staged: u64,
     done: u64,
@@ -118,7 +121,12 @@ pub struct Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Write,
+    Sync,
     Commit,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Write, Self::Sync, Self::Commit];
 }
 
 impl Lane {
@@ -170,13 +178,15 @@ impl Inner {
         self.failure.is_none()
             && match stage {
                 Stage::Write => !self.writing && !self.to_write.is_empty(),
+                Stage::Sync => !self.syncing && !self.to_sync.is_empty(),
                 Stage::Commit => !self.committing && !self.to_commit.is_empty(),
             }
     }
 
     fn idle(&self) -> bool {
-        let empty = self.to_write.is_empty() && self.to_commit.is_empty();
-        empty && !self.writing && !self.committing
+        let queues = [&self.to_write, &self.to_sync, &self.to_commit];
+        let working = self.writing || self.syncing || self.committing;
+        queues.iter().all(|queue| queue.is_empty()) && !working
     }
 
     /// Jobs that go into the index as one batch: at most one of them waits for a sync, so a group
@@ -197,6 +207,7 @@ impl Inner {
     /// Ends the lane. The first failure stays.
     fn fail(&mut self, error: StoreError) {
         self.to_write.clear();
+        self.to_sync.clear();
         self.to_commit.clear();
         self.bytes = 0;
         self.failure.get_or_insert(Failure(Some(error)));
@@ -268,14 +279,13 @@ impl<A: Arena, I: Index> Store<A, I> {
                 return Err(original.unwrap_or_else(|| self.refusal()));
             }
             let helps = inner.attached != Attached::Yes;
-            if helps && inner.can(Stage::Write) {
-                drop(inner);
-                self.step(Stage::Write);
-            } else if helps && inner.can(Stage::Commit) {
-                drop(inner);
-                self.step(Stage::Commit);
-            } else {
-                self.lane.moved.wait(&mut inner);
+            let possible = Stage::ALL.into_iter().find(|stage| helps && inner.can(*stage));
+            match possible {
+                Some(stage) => {
+                    drop(inner);
+                    self.step(stage);
+                }
+                None => self.lane.moved.wait(&mut inner),
             }
         }
     }
@@ -325,6 +335,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub(crate) fn step(&self, stage: Stage) -> bool {
         match stage {
             Stage::Write => self.step_write(),
+            Stage::Sync => self.step_sync(),
             Stage::Commit => self.step_commit(),
         }
     }
@@ -343,7 +354,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         match written {
             Ok(()) if inner.failure.is_none() => {
                 inner.bytes = inner.bytes.saturating_sub(job.bytes);
-                inner.to_commit.push_back(job);
+                inner.to_sync.push_back(job);
             }
             Ok(()) => {}
             Err(error) => {
@@ -368,6 +379,30 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         self.buffers.give_back(std::mem::take(&mut write.buffer));
         Ok(())
+    }
+
+    fn step_sync(&self) -> bool {
+        let mut inner = self.lane.inner.lock();
+        if !inner.can(Stage::Sync) {
+            return false;
+        }
+        let Some(job) = inner.to_sync.pop_front() else { return false };
+        inner.syncing = true;
+        drop(inner);
+        let synced = if self.must_sync(&job.staging) { self.arena.sync() } else { Ok(()) };
+        let mut inner = self.lane.inner.lock();
+        inner.syncing = false;
+        match synced {
+            Ok(()) if inner.failure.is_none() => inner.to_commit.push_back(job),
+            Ok(()) => {}
+            Err(error) => {
+                self.poison(&error);
+                inner.fail(error);
+            }
+        }
+        drop(inner);
+        self.lane.moved.notify_all();
+        true
     }
 
     fn step_commit(&self) -> bool {
@@ -399,11 +434,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         true
     }
 
-    /// Sync, commit, and only then move what readers see.
+    /// Commits, and only then moves what readers see.
     fn commit_batch(&self, batch: Vec<Job>) -> Result<(), StoreError> {
-        if batch.iter().any(|job| self.must_sync(&job.staging)) {
-            self.arena.sync()?;
-        }
         let mut merged = Overlay::new();
         let mut after = Vec::with_capacity(batch.len());
         for job in batch {

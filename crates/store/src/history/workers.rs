@@ -1,5 +1,5 @@
 //! Workers: the threads that carry a store's jobs while callers make the next ones ready. One
-//! writes bytes, one syncs and commits, one seals full epochs into runs.
+//! writes bytes, one syncs them, one commits, one seals full epochs into runs.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -33,6 +33,7 @@ impl Workers {
         let end = Box::new(move || ended.lane.close());
         let mut workers = Self { threads: Vec::new(), end };
         workers.spawn("secateur-write", store, |store| store.work(Stage::Write))?;
+        workers.spawn("secateur-sync", store, |store| store.work(Stage::Sync))?;
         workers.spawn("secateur-commit", store, |store| store.work(Stage::Commit))?;
         workers.spawn("secateur-seal", store, Store::work_seal)?;
         Ok(workers)
