@@ -2,10 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockHash, CoreError, Height, Segment, receipts, tx_index};
+use crate::{
+    BlockHash, CoreError, Height, ReceiptEntry, Segment, TxIndexEntry, receipts, tx_index,
+};
 
 /// The longest segment a store accepts: 8 MiB.
 pub const MAX_SEGMENT_LEN: u32 = 8 * 1024 * 1024;
+
+/// A transaction's place in its block is below this: three bytes hold it, and more transactions
+/// than that fit into no segment.
+pub const MAX_TX_INDEX: u32 = 0x00ff_ffff;
 
 /// What names and places a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +66,16 @@ impl Block {
     /// Refuses what could never be exported: a segment over `max_segment_len`, payloads that do
     /// not decode, an index entry of another height. Returns the number of transactions.
     pub fn check(&self, max_segment_len: u32) -> Result<u32, CoreError> {
+        self.inspect(max_segment_len, |_| {}, |_| {})
+    }
+
+    /// The same, and shows every receipt and then every transaction on the way.
+    pub fn inspect<'a>(
+        &'a self,
+        max_segment_len: u32,
+        mut each_receipt: impl FnMut(ReceiptEntry<'a>),
+        mut each_transaction: impl FnMut(TxIndexEntry),
+    ) -> Result<u32, CoreError> {
         for segment in Segment::ALL {
             let len = self.payloads.segment(segment).len() as u64;
             if len > u64::from(max_segment_len) {
@@ -68,7 +84,7 @@ impl Block {
             }
         }
         for receipt in receipts(&self.payloads.receipts) {
-            receipt?;
+            each_receipt(receipt?);
         }
         let mut tx_count = 0u32;
         for entry in tx_index(&self.payloads.tx_index) {
@@ -79,7 +95,14 @@ impl Block {
                     format!("an entry names height {}, not {}", entry.height, self.meta.height),
                 ));
             }
+            if entry.index >= MAX_TX_INDEX {
+                return Err(CoreError::decode(
+                    "tx_index payload",
+                    format!("an entry names place {}, not below {MAX_TX_INDEX}", entry.index),
+                ));
+            }
             tx_count += 1;
+            each_transaction(entry);
         }
         Ok(tx_count)
     }

@@ -20,7 +20,7 @@ mod report;
 mod select;
 mod status;
 
-pub use block::{Block, BlockMeta, MAX_SEGMENT_LEN, Payloads};
+pub use block::{Block, BlockMeta, MAX_SEGMENT_LEN, MAX_TX_INDEX, Payloads};
 pub use bundle::{BUNDLE_PREFIX_LEN, decode_bundle, encode_bundle};
 pub use bytesize::{format_bytes, parse_bytes};
 pub use codec::{Reader, Writer};

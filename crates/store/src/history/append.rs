@@ -4,8 +4,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use secateur_core::{
-    Block, BlockHash, Height, LookupError, MAX_AHEAD_SECONDS, MAX_SEGMENT_LEN, Segment, TxId,
-    tx_index,
+    Block, BlockHash, Height, LookupError, MAX_AHEAD_SECONDS, Segment, TxId, tx_index,
 };
 
 use super::buffer::Buffer;
@@ -57,10 +56,9 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// ready meanwhile. It is durable once [`Store::wait`] has said so. A bounded number of
     /// groups is on its way at a time.
     pub fn submit(&self, blocks: &[Block]) -> Result<Ticket, StoreError> {
-        let measured = self.measure(blocks)?;
+        let (measured, buffer) = self.measure(blocks)?;
         self.build_hashes()?;
         self.wait_for_room()?;
-        let buffer = self.gather(&measured);
         let mut control = self.writer()?;
         let mut txn = self.begin(&mut control)?;
         let known = known_prefix(&txn, &txn.state, &measured)?;
@@ -68,8 +66,10 @@ impl<A: Arena, I: Index> Store<A, I> {
         // What is known may still be on its way.
         let mut number = self.lane.staged();
         if known < measured.len() {
-            let fresh: Vec<Measured<'_>> = measured.into_iter().skip(known).collect();
-            let buffer = if known == 0 { buffer } else { self.gather(&fresh) };
+            let (fresh, buffer) = match blocks.get(known..) {
+                Some(rest) if known > 0 => self.measure(rest)?,
+                _ => (measured, buffer),
+            };
             written = fresh.len() as u64;
             if !self.index.ensure_reserve()? {
                 drop(txn);
@@ -106,31 +106,25 @@ impl<A: Arena, I: Index> Store<A, I> {
         Ok(appended)
     }
 
-    /// Checks blocks, and works out what needs no lock.
-    fn measure<'a>(&self, blocks: &'a [Block]) -> Result<Vec<Measured<'a>>, StoreError> {
+    /// Checks blocks, works out what needs no lock, and lays the payloads end to end: block by
+    /// block, while its bytes are in the processor's cache.
+    fn measure<'a>(&self, blocks: &'a [Block]) -> Result<(Vec<Measured<'a>>, Buffer), StoreError> {
         let seed = self.header.hash_seed();
-        let measure = |block: &'a Block| {
-            let tx_count = block.check(MAX_SEGMENT_LEN)?;
-            let (lens, checksums) = BlockRecord::measure(&block.payloads);
-            let ids = BlockIds::of(seed, &block.meta, &block.payloads, tx_count)?;
-            Ok(Measured { block, tx_count, lens, checksums, ids })
-        };
-        blocks.iter().map(measure).collect()
-    }
-
-    /// Lays the payloads of a group end to end.
-    fn gather(&self, blocks: &[Measured<'_>]) -> Buffer {
-        let len: u64 = blocks.iter().map(|m| m.block.payloads.total_len()).sum();
+        let len: u64 = blocks.iter().map(|block| block.payloads.total_len()).sum();
         let mut buffer = self.buffers.take(usize::try_from(len).unwrap_or(0));
-        for measured in blocks {
+        let mut measured = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let (ids, tx_count) = BlockIds::of(seed, block)?;
+            let (lens, checksums) = BlockRecord::measure(&block.payloads);
             for segment in Segment::ALL {
-                buffer.extend(measured.block.payloads.segment(segment));
+                buffer.extend(block.payloads.segment(segment));
             }
+            measured.push(Measured { block, tx_count, lens, checksums, ids });
         }
         if self.header.layout == Layout::Packed {
             buffer.pad();
         }
-        buffer
+        Ok((measured, buffer))
     }
 
     fn stage_group(

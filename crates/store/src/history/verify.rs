@@ -216,7 +216,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 report.payload_bytes += record.payload_bytes();
                 match block.check(MAX_SEGMENT_LEN) {
                     Ok(tx_count) if tx_count == record.tx_count => {
-                        return self.verify_ids(&block, tx_count, run, report);
+                        return self.verify_ids(&block, run, report);
                     }
                     Ok(tx_count) => {
                         format!("{tx_count} transactions, the record says {}", record.tx_count)
@@ -230,19 +230,11 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// I3: the run of a sealed block knows its ids and no others.
-    fn verify_ids(
-        &self,
-        block: &Block,
-        tx_count: u32,
-        run: Option<&RunContent>,
-        report: &mut VerifyReport,
-    ) {
+    fn verify_ids(&self, block: &Block, run: Option<&RunContent>, report: &mut VerifyReport) {
         let Some(run) = run.filter(|run| run.record.missing == 0) else { return };
         let height = block.meta.height;
         let seed = self.header.hash_seed();
-        let Ok(mut ids) = BlockIds::of(seed, &block.meta, &block.payloads, tx_count) else {
-            return;
-        };
+        let Ok((mut ids, _)) = BlockIds::of(seed, block) else { return };
         ids.ids.sort_unstable();
         if run.by_height.get(&height) != Some(&ids.ids) {
             let detail = format!("run {} has other ids for block {height}", run.record.number);

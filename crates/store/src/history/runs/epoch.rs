@@ -1,10 +1,11 @@
 //! The open epoch: ids of the newest blocks, gathered in memory in segments that are dropped
 //! whole. A segment is derived data: opening builds it again from stored payloads.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
 use hashbrown::HashTable;
-use secateur_core::{
-    BlockMeta, CoreError, Height, Payloads, ReceiptEntry, TxId, receipts, tx_index,
-};
+use secateur_core::{Block, CoreError, Height, MAX_SEGMENT_LEN};
 
 use super::format::{IdKind, ReceiptSpan, RunEntry, What, key_of};
 
@@ -28,65 +29,48 @@ pub(crate) struct BlockIds {
 }
 
 impl BlockIds {
-    /// Gathers the ids of a block whose payloads were checked. Receipts usually stand in the
-    /// order of the transaction index; where they do not, the first one of the id counts.
-    pub(crate) fn of(
-        seed: u64,
-        meta: &BlockMeta,
-        payloads: &Payloads,
-        tx_count: u32,
-    ) -> Result<Self, CoreError> {
-        let mut ids = Vec::with_capacity(tx_count as usize + 1);
-        ids.push((key_of(IdKind::Block, seed, &meta.hash.0), What::Block));
-        let mut in_order = Spans::new(&payloads.receipts);
-        for entry in tx_index(&payloads.tx_index) {
-            let entry = entry?;
-            let receipt = match in_order.next()? {
-                Some((id, span)) if id == entry.tx_id => Some(span),
-                _ => find_receipt(&payloads.receipts, &entry.tx_id)?,
-            };
-            let key = key_of(IdKind::Transaction, seed, &entry.tx_id.0);
-            ids.push((key, What::Transaction { index: entry.index, receipt }));
+    /// Checks a block and gathers its ids, in one walk over its payloads. Receipts usually stand
+    /// in the order of the transaction index; where they do not, the first one of the id counts.
+    /// Also returns the number of transactions.
+    pub(crate) fn of(seed: u64, block: &Block) -> Result<(Self, u32), CoreError> {
+        let payload = block.payloads.receipts.as_slice();
+        let (mut spans, mut offset) = (Vec::new(), 0usize);
+        let key = key_of(IdKind::Block, seed, &block.meta.hash.0);
+        let mut ids = vec![(key, What::Block)];
+        let mut transactions = Vec::new();
+        let tx_count = block.inspect(
+            MAX_SEGMENT_LEN,
+            |receipt| {
+                let end = offset + receipt.encoded_len();
+                spans.push((receipt.tx_id, span(payload, offset, end)));
+                offset = end;
+            },
+            |entry| transactions.push((entry.tx_id, entry.index)),
+        )?;
+        ids.reserve_exact(transactions.len());
+        let by_id = OnceCell::new();
+        for ((id, index), nth) in transactions.into_iter().zip(0usize..) {
+            let in_order = spans.get(nth).filter(|(of, _)| *of == id).map(|(_, span)| *span);
+            let receipt = in_order.or_else(|| {
+                let first_wins = || spans.iter().rev().copied().collect::<BTreeMap<_, _>>();
+                by_id.get_or_init(first_wins).get(&id).copied()
+            });
+            let key = key_of(IdKind::Transaction, seed, &id.0);
+            ids.push((key, What::Transaction { index, receipt }));
         }
-        Ok(Self { height: meta.height, bytes: payloads.total_len(), ids })
+        let bytes = block.payloads.total_len();
+        Ok((Self { height: block.meta.height, bytes, ids }, tx_count))
     }
 }
 
-/// Receipts of a payload, with where each is in it.
-struct Spans<'a, R> {
-    receipts: R,
-    offset: u32,
-    payload: &'a [u8],
-}
-
-impl<'a> Spans<'a, ()> {
-    fn new(
-        payload: &'a [u8],
-    ) -> Spans<'a, impl Iterator<Item = Result<ReceiptEntry<'a>, CoreError>>> {
-        Spans { receipts: receipts(payload), offset: 0, payload }
+fn span(payload: &[u8], offset: usize, end: usize) -> ReceiptSpan {
+    let whole = payload.get(offset..end).unwrap_or_default();
+    let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    ReceiptSpan {
+        offset: number(offset),
+        len: number(whole.len()),
+        checksum: crc32c::crc32c(whole),
     }
-}
-
-impl<'a, R: Iterator<Item = Result<ReceiptEntry<'a>, CoreError>>> Spans<'a, R> {
-    fn next(&mut self) -> Result<Option<(TxId, ReceiptSpan)>, CoreError> {
-        let Some(receipt) = self.receipts.next().transpose()? else { return Ok(None) };
-        let len = u32::try_from(receipt.encoded_len()).unwrap_or(u32::MAX);
-        let offset = self.offset;
-        self.offset = offset.saturating_add(len);
-        let whole = self.payload.get(offset as usize..self.offset as usize).unwrap_or_default();
-        let checksum = crc32c::crc32c(whole);
-        Ok(Some((receipt.tx_id, ReceiptSpan { offset, len, checksum })))
-    }
-}
-
-fn find_receipt(payload: &[u8], id: &TxId) -> Result<Option<ReceiptSpan>, CoreError> {
-    let mut spans = Spans::new(payload);
-    while let Some((found, span)) = spans.next()? {
-        if found == *id {
-            return Ok(Some(span));
-        }
-    }
-    Ok(None)
 }
 
 /// The ids of consecutive blocks.
@@ -106,16 +90,17 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn new(first: Height) -> Self {
+    /// An empty segment with room for about `ids`.
+    pub(crate) fn new(first: Height, ids: usize) -> Self {
         Self {
             first,
             last: first,
             bytes: 0,
             closed: false,
             damaged: Vec::new(),
-            keys: Vec::new(),
-            places: Vec::new(),
-            by_key: HashTable::new(),
+            keys: Vec::with_capacity(ids),
+            places: Vec::with_capacity(ids),
+            by_key: HashTable::with_capacity(ids),
         }
     }
 
@@ -172,7 +157,7 @@ impl Segment {
         for (key, at) in keys_left.iter().zip(0u32..) {
             self.by_key.insert_unique(spread(*key), at, |at| spread(key_at(keys_left, *at)));
         }
-        let mut above = Self::new(to + 1);
+        let mut above = Self::new(to + 1, keys.len());
         above.last = self.last;
         let shift = u32::try_from(to + 1 - self.first).unwrap_or(u32::MAX);
         for (key, (delta, what)) in keys.into_iter().zip(places) {
@@ -195,19 +180,25 @@ impl Segment {
             + self.by_key.capacity() * 5
     }
 
+    /// How many ids it has.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Its entries in the order of a run.
     pub(crate) fn entries(&self) -> Vec<RunEntry> {
-        let mut entries: Vec<RunEntry> = self
-            .keys
-            .iter()
-            .zip(&self.places)
-            .map(|(key, (height_delta, what))| RunEntry {
-                key: *key,
-                height_delta: *height_delta,
-                what: *what,
-            })
-            .collect();
-        entries.sort_unstable();
+        // Sorting keys with their places costs half of sorting whole entries.
+        let mut order: Vec<(u64, u32)> = self.keys.iter().copied().zip(0u32..).collect();
+        order.sort_unstable();
+        let entry = |(key, at): (u64, u32)| {
+            let (height_delta, what) = self.places.get(at as usize).copied()?;
+            Some(RunEntry { key, height_delta, what })
+        };
+        let mut entries: Vec<RunEntry> = order.into_iter().filter_map(entry).collect();
+        // Places of one key stand in the order of insertion by now, which may not be theirs.
+        for same in entries.chunk_by_mut(|a, b| a.key == b.key) {
+            same.sort_unstable();
+        }
         entries
     }
 }
@@ -224,7 +215,9 @@ fn spread(key: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use secateur_core::{BlockHash, TxIndexEntry, push_receipt, push_tx_index};
+    use secateur_core::{
+        BlockHash, BlockMeta, Payloads, TxId, TxIndexEntry, push_receipt, push_tx_index,
+    };
 
     const LIMITS: SealLimits = SealLimits { ids: 1000, bytes: 0 };
 
@@ -235,7 +228,7 @@ mod tests {
     }
 
     fn segment(heights: std::ops::Range<Height>) -> Segment {
-        let mut segment = Segment::new(heights.start);
+        let mut segment = Segment::new(heights.start, 0);
         heights.for_each(|height| segment.insert(&block(height), LIMITS));
         segment
     }
@@ -268,8 +261,8 @@ mod tests {
 
     #[test]
     fn a_segment_closes_at_either_limit() {
-        let mut by_ids = Segment::new(0);
-        let mut by_bytes = Segment::new(0);
+        let mut by_ids = Segment::new(0, 0);
+        let mut by_bytes = Segment::new(0, 0);
         for height in 0..4 {
             by_ids.insert(&block(height), SealLimits { ids: 12, bytes: 0 });
             by_bytes.insert(&block(height), SealLimits { ids: 1000, bytes: 300 });
@@ -289,7 +282,9 @@ mod tests {
         }
         let hash = BlockHash([8; 32]);
         let meta = BlockMeta { height: 5, hash, parent_hash: hash, timestamp: 0 };
-        let ids = BlockIds::of(1, &meta, &payloads, 3).unwrap().ids;
+        let (ids, tx_count) = BlockIds::of(1, &Block { meta, payloads }).unwrap();
+        let ids = ids.ids;
+        assert_eq!(tx_count, 3);
         let spans: Vec<Option<u32>> = ids
             .iter()
             .filter_map(|(_, what)| match what {

@@ -63,7 +63,8 @@ pub(crate) struct HashRoom {
 impl Room {
     fn insert_block(&mut self, block: &BlockIds, limits: SealLimits) {
         if self.segments.back().is_none_or(|segment| segment.closed) {
-            self.segments.push_back(Arc::new(Segment::new(block.height)));
+            let like = self.segments.back().map_or(0, |segment| segment.len());
+            self.segments.push_back(Arc::new(Segment::new(block.height, like)));
         }
         if let Some(segment) = self.segments.back_mut() {
             Arc::make_mut(segment).insert(block, limits);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use secateur_core::{Height, Segment as PayloadSegment};
+use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
 
 use super::epoch::{BlockIds, SealLimits, Segment};
 use super::format::{Summary, encode_run};
@@ -239,16 +239,15 @@ impl<A: Arena, I: Index> Store<A, I> {
         let record = walk.next(&view.snapshot)?.ok_or_else(|| {
             StoreError::corrupt("blocks", format!("the record of block {height} is missing"))
         })?;
-        let payloads = secateur_core::Payloads {
+        let payloads = Payloads {
             receipts: view.payload(&record, PayloadSegment::Receipts)?,
             tx_index: view.payload(&record, PayloadSegment::TxIndex)?,
-            ..secateur_core::Payloads::default()
+            ..Payloads::default()
         };
-        let seed = self.header.hash_seed();
-        let ids = BlockIds::of(seed, &record.meta, &payloads, record.tx_count);
-        let mut ids = ids.map_err(row_error("payloads"))?;
-        ids.bytes = record.payload_bytes();
-        Ok(ids)
+        let (bytes, block) = (record.payload_bytes(), Block { meta: record.meta, payloads });
+        let (ids, _) =
+            BlockIds::of(self.header.hash_seed(), &block).map_err(row_error("payloads"))?;
+        Ok(BlockIds { bytes, ..ids })
     }
 }
 
