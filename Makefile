@@ -27,7 +27,8 @@ lint:
 # The node is tested without the simulator beside it, so that no planted bug is compiled in.
 unit:
 	scripts/test --workspace --exclude secateur-sim --locked
-	scripts/test -p secateur-sim --locked
+	SECATEUR_TEST_LAYOUT=packed scripts/test -p secateur-sim --locked
+	SECATEUR_TEST_LAYOUT=per-block scripts/test -p secateur-sim --locked
 
 programme:
 	$(SIM) crash --images $(CRASH_IMAGES)

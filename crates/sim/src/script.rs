@@ -118,6 +118,7 @@ pub fn config(layout: Layout) -> Result<StoreConfig, StoreError> {
         settings: Settings {
             finality: Finality::Explicit,
             epoch_ids: EPOCH_IDS,
+            max_runs: MAX_RUNS,
             ..Settings::default()
         },
         layout,
@@ -346,6 +347,8 @@ fn broken(violation: &Violation) -> StoreError {
 
 /// Ids that fill an epoch.
 const EPOCH_IDS: u64 = 6;
+/// Live runs at most, so that they are merged soon.
+const MAX_RUNS: u64 = 2;
 const FIRST: Height = 5;
 const SMALL: Shape = Shape { block_len: 900, transactions: 1, receipt_len: 40 };
 const MEDIUM: Shape = Shape { block_len: 5000, transactions: 2, receipt_len: 300 };

@@ -23,6 +23,8 @@ pub use error::StoreError;
 pub use ground::{Arena, Change, Ground, Index, Snapshot, Space, Table};
 #[cfg(feature = "disk")]
 pub use history::daemon::Daemon;
+#[doc(hidden)]
+pub use history::runs::formats;
 #[cfg(feature = "disk")]
 pub use history::workers::Workers;
 pub use history::{

@@ -109,15 +109,13 @@ fn space(sheet: &mut Sheet, status: &PruneStatus) {
 }
 
 fn ids(ids: &IdUse) -> String {
-    let mut line = format!("{} in {}", count(ids.sealed_ids), plural(ids.runs, "sealed run"));
-    if ids.tombstones > 0 {
-        let (tombstones, bytes) = (ids.tombstones, format_bytes(ids.tombstone_bytes));
-        line += &format!(", {} of {bytes}", plural(tombstones, "tombstone"));
-    }
-    if let Some(from) = ids.searched_from {
-        line += &format!(", known from block {from} on");
-    }
-    line
+    let sealed = format!("{} in {}", count(ids.sealed_ids), plural(ids.runs, "sealed run"));
+    let tombstones = (ids.tombstones > 0).then(|| {
+        let bytes = format_bytes(ids.tombstone_bytes);
+        format!("{} of {bytes}", plural(ids.tombstones, "tombstone"))
+    });
+    let known = ids.searched_from.map(|from| format!("known from block {from} on"));
+    [Some(sealed), tombstones, known].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn pruning(sheet: &mut Sheet, status: &PruneStatus) {

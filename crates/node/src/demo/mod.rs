@@ -20,7 +20,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use secateur_store::Daemon;
+use secateur_store::{Daemon, Workers};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::DemoArgs;
@@ -51,6 +51,7 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     let stop = stop_flag()?;
     let tally = Arc::new(Tally::begin(&demo.data.store)?);
     let (sender, events) = mpsc::channel();
+    let workers = Workers::start(&demo.data.store)?;
     let daemon = {
         let (tally, sender) = (Arc::clone(&tally), sender.clone());
         Daemon::start(Arc::clone(&demo.data.store), move |tick| {
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     let ended = drive(args, ui, &demo, &tally, &stop, (sender, events), &mut *show);
     drop(show);
     daemon.stop();
+    drop(workers);
     let settled = demo.data.store.settle();
     let told = Summary::gather(&demo, &tally).and_then(|summary| summary.print(&path, ui));
     // What stopped the run matters more than what failed while ending it.

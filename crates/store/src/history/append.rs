@@ -97,11 +97,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         let Ticket { number, appended } = ticket;
         self.wait_for(number)?;
         if !self.lane.has_workers() && self.seal_due() {
-            match self.seal() {
-                // The ids stay in memory until there is room for their run.
-                Ok(_) | Err(StoreError::DiskFull { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            // The group is durable whatever comes of this. Ids that find no room for their run
+            // stay in memory, and the status tells.
+            self.seal().unwrap_or_default();
         }
         Ok(appended)
     }
@@ -114,11 +112,11 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut buffer = self.buffers.take(usize::try_from(len).unwrap_or(0));
         let mut measured = Vec::with_capacity(blocks.len());
         for block in blocks {
-            let (ids, tx_count) = BlockIds::of(seed, block)?;
-            let (lens, checksums) = BlockRecord::measure(&block.payloads);
             for segment in Segment::ALL {
                 buffer.extend(block.payloads.segment(segment));
             }
+            let (lens, checksums) = BlockRecord::measure(&block.payloads);
+            let (ids, tx_count) = BlockIds::of(seed, block)?;
             measured.push(Measured { block, tx_count, lens, checksums, ids });
         }
         if self.header.layout == Layout::Packed {

@@ -16,13 +16,13 @@ use super::overlay::Overlay;
 use super::runs::{BlockIds, LiveRun, RunRecord, SealLimits};
 use super::store::{Control, Ends, Store};
 use super::txn::{Mirrors, Txn};
-use crate::ground::{Arena, Change, Index};
-use crate::{Sabotage, StoreError};
+use crate::StoreError;
+use crate::ground::{Arena, Index};
 
 /// Jobs that are on their way at most, before a caller must wait.
 const MAX_JOBS: u64 = 16;
 /// Bytes that are on their way at most.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 12 << 20;
 
 /// Bytes for the arena: where each part of the buffer goes.
 #[derive(Debug)]
@@ -60,38 +60,42 @@ pub(crate) struct Staging {
     pub hashes: HashChange,
 }
 
-struct Job {
-    number: u64,
-    staging: Staging,
-    bytes: u64,
-    changes: Overlay,
-    ends: Ends,
+pub(super) struct Job {
+    pub(super) number: u64,
+    pub(super) staging: Staging,
+    pub(super) bytes: u64,
+    pub(super) changes: Overlay,
+    pub(super) ends: Ends,
 }
 
 /// What ended the lane; the first who asks gets the error itself.
-struct Failure(Option<StoreError>);
+pub(super) struct Failure(Option<StoreError>);
+
+/// The jobs that wait for a stage, and whether it is at work on one.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) jobs: VecDeque<Job>,
+    pub(super) busy: bool,
+}
 
 #[derive(Default)]
-struct Inner {
-    to_write: VecDeque<Job>,
-    to_sync: VecDeque<Job>,
-    to_commit: VecDeque<Job>,
-    /// Which stages are at work.
-    writing: bool,
-    syncing: bool,
-    committing: bool,
-    staged: u64,
-    done: u64,
-    bytes: u64,
-    failure: Option<Failure>,
-    attached: Attached,
+pub(super) struct Inner {
+    pub(super) write: Queue,
+    pub(super) sync: Queue,
+    pub(super) commit: Queue,
+    pub(super) staged: u64,
+    pub(super) done: u64,
+    /// Bytes that wait to be written.
+    pub(super) bytes: u64,
+    pub(super) failure: Option<Failure>,
+    pub(super) attached: Attached,
     /// An epoch waits to be sealed.
-    seal_due: bool,
+    pub(super) seal_due: bool,
 }
 
 /// The workers, as callers see them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Attached {
+pub(super) enum Attached {
     /// Callers carry their own jobs.
     #[default]
     No,
@@ -104,9 +108,13 @@ enum Attached {
 /// The jobs of one store.
 #[derive(Default)]
 pub(crate) struct Lane {
-    inner: Mutex<Inner>,
-    moved: Condvar,
-    seal: Condvar,
+    pub(super) inner: Mutex<Inner>,
+    /// Who waits is told apart, so that a step wakes nobody for nothing.
+    pub(super) stages: [Condvar; Stage::ALL.len()],
+    /// For whoever waits for a job or for room.
+    pub(super) done: Condvar,
+    /// For the worker that seals.
+    pub(super) seal: Condvar,
 }
 
 /// A group that is on its way. Waiting for it says whether it is durable.
@@ -126,10 +134,37 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 3] = [Self::Write, Self::Sync, Self::Commit];
+    pub(super) const ALL: [Self; 3] = [Self::Write, Self::Sync, Self::Commit];
 }
 
 impl Lane {
+    pub(super) fn stage(&self, stage: Stage) -> &Condvar {
+        let [write, sync, commit] = &self.stages;
+        match stage {
+            Stage::Write => write,
+            Stage::Sync => sync,
+            Stage::Commit => commit,
+        }
+    }
+
+    /// Wakes whoever can do the next thing: the worker of a stage, and callers, who help where
+    /// there are no workers.
+    pub(super) fn wake(&self, inner: &Inner, stage: Stage) {
+        if inner.attached == Attached::Yes {
+            self.stage(stage).notify_one();
+        } else {
+            self.wake_all();
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        self.stages.iter().for_each(|stage| {
+            stage.notify_all();
+        });
+        self.done.notify_all();
+        self.seal.notify_all();
+    }
+
     /// The newest job that is durable.
     pub(crate) fn done(&self) -> u64 {
         self.inner.lock().done
@@ -161,54 +196,40 @@ impl Lane {
     /// Tells workers to finish and go.
     pub(crate) fn close(&self) {
         self.inner.lock().attached = Attached::Closing;
-        self.moved.notify_all();
-        self.seal.notify_all();
+        self.wake_all();
     }
 
     /// A worker has gone: callers carry their own jobs again.
     pub(crate) fn detach(&self) {
         self.inner.lock().attached = Attached::No;
-        self.moved.notify_all();
-        self.seal.notify_all();
+        self.wake_all();
     }
 }
 
 impl Inner {
-    fn can(&self, stage: Stage) -> bool {
-        self.failure.is_none()
-            && match stage {
-                Stage::Write => !self.writing && !self.to_write.is_empty(),
-                Stage::Sync => !self.syncing && !self.to_sync.is_empty(),
-                Stage::Commit => !self.committing && !self.to_commit.is_empty(),
-            }
-    }
-
-    fn idle(&self) -> bool {
-        let queues = [&self.to_write, &self.to_sync, &self.to_commit];
-        let working = self.writing || self.syncing || self.committing;
-        queues.iter().all(|queue| queue.is_empty()) && !working
-    }
-
-    /// Jobs that go into the index as one batch: at most one of them waits for a sync, so a group
-    /// is never made to wait for the bytes of the next; cuts ride along with it.
-    fn take_batch(&mut self) -> Vec<Job> {
-        let mut batch: Vec<Job> = Vec::new();
-        let mut syncs = 0;
-        while let Some(next) = self.to_commit.front() {
-            syncs += usize::from(!next.staging.writes.is_empty());
-            if syncs > 1 {
-                break;
-            }
-            batch.extend(self.to_commit.pop_front());
+    fn queue(&self, stage: Stage) -> &Queue {
+        match stage {
+            Stage::Write => &self.write,
+            Stage::Sync => &self.sync,
+            Stage::Commit => &self.commit,
         }
-        batch
+    }
+
+    pub(super) fn can(&self, stage: Stage) -> bool {
+        let queue = self.queue(stage);
+        self.failure.is_none() && !queue.busy && !queue.jobs.is_empty()
+    }
+
+    pub(super) fn idle(&self) -> bool {
+        let still = |queue: &Queue| queue.jobs.is_empty() && !queue.busy;
+        Stage::ALL.into_iter().all(|stage| still(self.queue(stage)))
     }
 
     /// Ends the lane. The first failure stays.
-    fn fail(&mut self, error: StoreError) {
-        self.to_write.clear();
-        self.to_sync.clear();
-        self.to_commit.clear();
+    pub(super) fn fail(&mut self, error: StoreError) {
+        for queue in [&mut self.write, &mut self.sync, &mut self.commit] {
+            queue.jobs.clear();
+        }
         self.bytes = 0;
         self.failure.get_or_insert(Failure(Some(error)));
     }
@@ -242,9 +263,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.cuts.lock().drain(..staging.freed);
         let bytes = staging.writes.iter().map(|write| write.buffer.len() as u64).sum();
         inner.bytes += bytes;
-        inner.to_write.push_back(Job { number, staging, bytes, changes, ends: control.ends() });
-        drop(inner);
-        self.lane.moved.notify_all();
+        inner.write.jobs.push_back(Job { number, staging, bytes, changes, ends: control.ends() });
+        self.lane.wake(&inner, Stage::Write);
         Ok(number)
     }
 
@@ -285,191 +305,9 @@ impl<A: Arena, I: Index> Store<A, I> {
                     drop(inner);
                     self.step(stage);
                 }
-                None => self.lane.moved.wait(&mut inner),
+                None => self.lane.done.wait(&mut inner),
             }
         }
-    }
-
-    /// A worker's life: one stage, until the workers are to go and nothing is left.
-    #[cfg(feature = "disk")]
-    pub(crate) fn work(&self, stage: Stage) {
-        loop {
-            if self.step(stage) {
-                continue;
-            }
-            let mut inner = self.lane.inner.lock();
-            if inner.can(stage) {
-                continue;
-            }
-            let over = inner.idle() || inner.failure.is_some();
-            if inner.attached != Attached::Yes && over {
-                return;
-            }
-            self.lane.moved.wait(&mut inner);
-        }
-    }
-
-    /// The sealing worker's life. A run that finds no room is tried again with the next one.
-    #[cfg(feature = "disk")]
-    pub(crate) fn work_seal(&self) {
-        loop {
-            {
-                let mut inner = self.lane.inner.lock();
-                if inner.attached != Attached::Yes || inner.failure.is_some() {
-                    return;
-                }
-                if !std::mem::take(&mut inner.seal_due) {
-                    self.lane.seal.wait(&mut inner);
-                    continue;
-                }
-            }
-            if let Err(error) = self.seal()
-                && !matches!(error, StoreError::DiskFull { .. } | StoreError::Poisoned(_))
-            {
-                self.poison(&error);
-            }
-        }
-    }
-
-    /// Carries out one step of a stage; whether there was one is the answer.
-    pub(crate) fn step(&self, stage: Stage) -> bool {
-        match stage {
-            Stage::Write => self.step_write(),
-            Stage::Sync => self.step_sync(),
-            Stage::Commit => self.step_commit(),
-        }
-    }
-
-    fn step_write(&self) -> bool {
-        let mut inner = self.lane.inner.lock();
-        if !inner.can(Stage::Write) {
-            return false;
-        }
-        let Some(mut job) = inner.to_write.pop_front() else { return false };
-        inner.writing = true;
-        drop(inner);
-        let written = job.staging.writes.iter_mut().try_for_each(|write| self.write_out(write));
-        let mut inner = self.lane.inner.lock();
-        inner.writing = false;
-        match written {
-            Ok(()) if inner.failure.is_none() => {
-                inner.bytes = inner.bytes.saturating_sub(job.bytes);
-                inner.to_sync.push_back(job);
-            }
-            Ok(()) => {}
-            Err(error) => {
-                self.poison(&error);
-                inner.fail(error);
-            }
-        }
-        drop(inner);
-        self.lane.moved.notify_all();
-        true
-    }
-
-    fn write_out(&self, write: &mut Write) -> Result<(), StoreError> {
-        let mut rest = write.buffer.as_slice();
-        for (offset, len) in &write.pieces {
-            let len = usize::try_from(*len).unwrap_or(usize::MAX);
-            let (now, later) = rest
-                .split_at_checked(len)
-                .ok_or_else(|| StoreError::corrupt("alloc", "regions exceed the bytes"))?;
-            self.arena.write_at(*offset, now)?;
-            rest = later;
-        }
-        self.buffers.give_back(std::mem::take(&mut write.buffer));
-        Ok(())
-    }
-
-    fn step_sync(&self) -> bool {
-        let mut inner = self.lane.inner.lock();
-        if !inner.can(Stage::Sync) {
-            return false;
-        }
-        let Some(job) = inner.to_sync.pop_front() else { return false };
-        inner.syncing = true;
-        drop(inner);
-        let synced = if self.must_sync(&job.staging) { self.arena.sync() } else { Ok(()) };
-        let mut inner = self.lane.inner.lock();
-        inner.syncing = false;
-        match synced {
-            Ok(()) if inner.failure.is_none() => inner.to_commit.push_back(job),
-            Ok(()) => {}
-            Err(error) => {
-                self.poison(&error);
-                inner.fail(error);
-            }
-        }
-        drop(inner);
-        self.lane.moved.notify_all();
-        true
-    }
-
-    fn step_commit(&self) -> bool {
-        let mut inner = self.lane.inner.lock();
-        if !inner.can(Stage::Commit) {
-            return false;
-        }
-        let batch = inner.take_batch();
-        inner.committing = true;
-        drop(inner);
-        let last = batch.last().map(|job| job.number);
-        let committed = self.commit_batch(batch);
-        let seal_due = self.lane.has_workers() && self.seal_due();
-        let mut inner = self.lane.inner.lock();
-        inner.committing = false;
-        inner.seal_due |= seal_due;
-        match committed {
-            Ok(()) => inner.done = last.unwrap_or(inner.done),
-            Err(error) => {
-                self.poison(&error);
-                inner.fail(error);
-            }
-        }
-        drop(inner);
-        self.lane.moved.notify_all();
-        if seal_due {
-            self.lane.seal.notify_one();
-        }
-        true
-    }
-
-    /// Commits, and only then moves what readers see.
-    fn commit_batch(&self, batch: Vec<Job>) -> Result<(), StoreError> {
-        let mut merged = Overlay::new();
-        let mut after = Vec::with_capacity(batch.len());
-        for job in batch {
-            merged.extend(job.changes);
-            let mut hashes = job.staging.hashes;
-            if let HashChange::Insert(blocks, limits) = &mut hashes {
-                // Before the commit, so that no reader meets a block whose ids are nowhere: an id
-                // that points at a block which is not there yet is as good as unknown.
-                self.hashes.insert_blocks(blocks, *limits);
-                blocks.clear();
-            }
-            after.push((job.ends, job.staging.journal, hashes));
-        }
-        let changes = merged
-            .into_iter()
-            .map(|((table, key), row)| Change { table, key, value: row.value })
-            .collect();
-        self.index.commit(changes)?;
-        for (ends, journal, hashes) in after {
-            self.set_ends(ends);
-            if !journal.is_empty() {
-                let epoch = self.pins.raise();
-                self.cuts.lock().extend(journal.into_iter().map(|seq| (seq, epoch)));
-            }
-            self.hashes.adopt(hashes);
-        }
-        Ok(())
-    }
-
-    fn must_sync(&self, staging: &Staging) -> bool {
-        let seals = matches!(staging.hashes, HashChange::Sealed(..));
-        let skipped = self.sabotage.is(Sabotage::SkipArenaSync)
-            || (seals && self.sabotage.is(Sabotage::SealBeforeSync));
-        !staging.writes.is_empty() && !skipped
     }
 }
 

@@ -158,6 +158,9 @@ pub struct Settings {
     pub archive_hold: bool,
     /// Ids that the open epoch gathers before it is sealed into a run.
     pub epoch_ids: u64,
+    /// Runs that are live at most, at least 2: before one more is sealed, two neighbours become
+    /// one, so that a lookup asks few filters.
+    pub max_runs: u64,
     /// What the filters of pruned blocks may take, so that their ids answer `Pruned`. With a
     /// budget it is never more than a hundredth of the target.
     pub tombstone_bytes: u64,
@@ -172,6 +175,7 @@ impl Default for Settings {
             consumer_expiry_blocks: 50_000,
             archive_hold: false,
             epoch_ids: 1 << 20,
+            max_runs: 64,
             tombstone_bytes: 64 << 20,
         }
     }

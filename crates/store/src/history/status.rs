@@ -185,6 +185,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         if let Some(cause) = self.poisoned() {
             alarm(true, format!("the store refuses writes until it is reopened: {cause}"));
         }
+        if let Some(cause) = self.seal_trouble.lock().as_ref() {
+            alarm(true, format!("ids stay in memory, because they cannot be sealed: {cause}"));
+        }
         if let Some(StopReason::Hold { hold, strength: Strength::Hard, .. }) =
             &status.need.blocked_by
         {

@@ -69,6 +69,8 @@ pub struct Store<A, I> {
     pub(crate) cuts: Mutex<VecDeque<(u64, u64)>>,
     /// Held while a run is made: one at a time.
     pub(crate) sealing: Mutex<()>,
+    /// Why the last attempt to seal failed, if it did.
+    pub(crate) seal_trouble: Mutex<Option<String>>,
     ends: RwLock<Ends>,
     pub(crate) pins: Pins,
     pub(crate) hashes: HashRoom,
@@ -99,6 +101,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             buffers: Buffers::default(),
             cuts: Mutex::new(cuts),
             sealing: Mutex::new(()),
+            seal_trouble: Mutex::new(None),
             pins: Pins::default(),
             hashes: HashRoom::default(),
             sabotage,

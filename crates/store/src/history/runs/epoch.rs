@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
+use parking_lot::RwLock;
 use secateur_core::{Block, CoreError, Height, MAX_SEGMENT_LEN};
 
 use super::format::{IdKind, ReceiptSpan, RunEntry, What, key_of};
@@ -73,8 +74,34 @@ fn span(payload: &[u8], offset: usize, end: usize) -> ReceiptSpan {
     }
 }
 
+/// Finds a key among those of a segment. It is brought up to date by the next lookup, because
+/// most ids are never asked for while they are here.
+#[derive(Debug, Default)]
+struct KeyIndex {
+    table: HashTable<u32>,
+    /// How many of the keys are in it.
+    indexed: usize,
+}
+
+impl KeyIndex {
+    fn catch_up(&mut self, keys: &[u64]) {
+        let new = keys.get(self.indexed..).unwrap_or_default();
+        self.table.reserve(new.len(), |at| spread(key_at(keys, *at)));
+        for (key, at) in new.iter().zip(self.indexed..) {
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            self.table.insert_unique(spread(*key), at, |at| spread(key_at(keys, *at)));
+        }
+        self.indexed = keys.len();
+    }
+
+    fn find(&self, keys: &[u64], key: u64) -> Vec<u32> {
+        let same = |at: &u32| key_at(keys, *at) == key;
+        self.table.iter_hash(spread(key)).copied().filter(same).collect()
+    }
+}
+
 /// The ids of consecutive blocks.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Segment {
     pub first: Height,
     pub last: Height,
@@ -86,7 +113,7 @@ pub(crate) struct Segment {
     pub damaged: Vec<Height>,
     keys: Vec<u64>,
     places: Vec<(u32, What)>,
-    by_key: HashTable<u32>,
+    index: RwLock<KeyIndex>,
 }
 
 impl Segment {
@@ -100,7 +127,7 @@ impl Segment {
             damaged: Vec::new(),
             keys: Vec::with_capacity(ids),
             places: Vec::with_capacity(ids),
-            by_key: HashTable::with_capacity(ids),
+            index: RwLock::default(),
         }
     }
 
@@ -111,11 +138,8 @@ impl Segment {
         self.last = block.height;
         self.bytes += block.bytes;
         for (key, what) in &block.ids {
-            let at = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
             self.keys.push(*key);
             self.places.push((delta, *what));
-            let keys = &self.keys;
-            self.by_key.insert_unique(spread(*key), at, |at| spread(key_at(keys, *at)));
         }
         self.closed = self.keys.len() as u64 >= limits.ids.max(1)
             || (limits.bytes > 0 && self.bytes >= limits.bytes)
@@ -124,12 +148,15 @@ impl Segment {
 
     /// The places of a key, newest first.
     pub(crate) fn find(&self, key: u64) -> Vec<(Height, What)> {
-        let mut found: Vec<u32> = self
-            .by_key
-            .iter_hash(spread(key))
-            .copied()
-            .filter(|at| key_at(&self.keys, *at) == key)
-            .collect();
+        let index = self.index.read();
+        let mut found = if index.indexed == self.keys.len() {
+            index.find(&self.keys, key)
+        } else {
+            drop(index);
+            let mut index = self.index.write();
+            index.catch_up(&self.keys);
+            index.find(&self.keys, key)
+        };
         found.sort_unstable_by(|a, b| b.cmp(a));
         let place = |at: u32| self.places.get(at as usize).copied();
         found
@@ -152,21 +179,12 @@ impl Segment {
         }
         let keep = self.places.partition_point(|(delta, _)| self.first + u64::from(*delta) <= to);
         let (keys, places) = (self.keys.split_off(keep), self.places.split_off(keep));
-        let keys_left = &self.keys;
-        self.by_key.clear();
-        for (key, at) in keys_left.iter().zip(0u32..) {
-            self.by_key.insert_unique(spread(*key), at, |at| spread(key_at(keys_left, *at)));
-        }
-        let mut above = Self::new(to + 1, keys.len());
+        *self.index.get_mut() = KeyIndex::default();
+        let mut above = Self::new(to + 1, 0);
         above.last = self.last;
         let shift = u32::try_from(to + 1 - self.first).unwrap_or(u32::MAX);
-        for (key, (delta, what)) in keys.into_iter().zip(places) {
-            let at = u32::try_from(above.keys.len()).unwrap_or(u32::MAX);
-            above.keys.push(key);
-            above.places.push((delta - shift, what));
-            let keys = &above.keys;
-            above.by_key.insert_unique(spread(key), at, |at| spread(key_at(keys, *at)));
-        }
+        above.keys = keys;
+        above.places = places.into_iter().map(|(delta, what)| (delta - shift, what)).collect();
         above.damaged = self.damaged.iter().copied().filter(|height| *height > to).collect();
         self.damaged.retain(|height| *height <= to);
         self.last = to;
@@ -177,7 +195,7 @@ impl Segment {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<u64>()
             + self.places.capacity() * size_of::<(u32, What)>()
-            + self.by_key.capacity() * 5
+            + self.index.read().table.capacity() * 5
     }
 
     /// How many ids it has.
@@ -187,19 +205,31 @@ impl Segment {
 
     /// Its entries in the order of a run.
     pub(crate) fn entries(&self) -> Vec<RunEntry> {
-        // Sorting keys with their places costs half of sorting whole entries.
-        let mut order: Vec<(u64, u32)> = self.keys.iter().copied().zip(0u32..).collect();
-        order.sort_unstable();
-        let entry = |(key, at): (u64, u32)| {
-            let (height_delta, what) = self.places.get(at as usize).copied()?;
-            Some(RunEntry { key, height_delta, what })
+        let entry = |(key, (height_delta, what)): (&u64, &(u32, What))| RunEntry {
+            key: *key,
+            height_delta: *height_delta,
+            what: *what,
         };
-        let mut entries: Vec<RunEntry> = order.into_iter().filter_map(entry).collect();
-        // Places of one key stand in the order of insertion by now, which may not be theirs.
+        let mut entries: Vec<RunEntry> = self.keys.iter().zip(&self.places).map(entry).collect();
+        entries.sort_unstable_by_key(|entry| entry.key);
+        // Few keys have more than one place, so comparing keys alone is the cheaper sort.
         for same in entries.chunk_by_mut(|a, b| a.key == b.key) {
             same.sort_unstable();
         }
         entries
+    }
+}
+
+impl Clone for Segment {
+    /// The index is not copied: the next lookup makes it anew.
+    fn clone(&self) -> Self {
+        Self {
+            damaged: self.damaged.clone(),
+            keys: self.keys.clone(),
+            places: self.places.clone(),
+            index: RwLock::default(),
+            ..*self
+        }
     }
 }
 

@@ -119,10 +119,17 @@ impl RunEntry {
             }
             What::Transaction { index, receipt } => (index, receipt.unwrap_or(none)),
         };
-        let index = u24("index", index)?;
-        let (offset, len) = (u24("receipt offset", span.offset)?, u24("receipt length", span.len)?);
-        out.bytes(&key).u32(self.height_delta).bytes(&index);
-        out.bytes(&offset).bytes(&len).u32(span.checksum);
+        let [k0, k1, k2, k3, k4, k5, k6] = key;
+        let [h0, h1, h2, h3] = self.height_delta.to_be_bytes();
+        let [i0, i1, i2] = u24("index", index)?;
+        let [o0, o1, o2] = u24("receipt offset", span.offset)?;
+        let [l0, l1, l2] = u24("receipt length", span.len)?;
+        let [c0, c1, c2, c3] = span.checksum.to_be_bytes();
+        // One append of 24 bytes: a run has a million entries.
+        out.bytes(&[
+            k0, k1, k2, k3, k4, k5, k6, h0, h1, h2, h3, i0, i1, i2, o0, o1, o2, l0, l1, l2, c0, c1,
+            c2, c3,
+        ]);
         Ok(())
     }
 

@@ -10,6 +10,8 @@
 mod epoch;
 pub(crate) mod filter;
 pub(crate) mod format;
+pub mod formats;
+mod merge;
 mod record;
 mod room;
 mod seal;

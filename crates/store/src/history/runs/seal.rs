@@ -5,19 +5,28 @@ use std::sync::Arc;
 
 use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
 
-use super::epoch::{BlockIds, SealLimits, Segment};
+use super::epoch::{BlockIds, SealLimits};
 use super::format::{Summary, encode_run};
 use super::record::{Blob, RunRecord, tombstone_cap};
 use super::room::{LiveRun, Room, Tomb};
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot};
+use crate::history::cut::Cut;
 use crate::history::lane::{HashChange, Staging, Write};
 use crate::history::place::{Place, Stream, pieces};
 use crate::history::record::Walk;
 use crate::history::store::{Control, Store};
 use crate::history::txn::Txn;
 use crate::history::view::View;
+
+/// The blocks whose ids a run holds.
+pub(super) struct Covers {
+    pub first: Height,
+    pub last: Height,
+    /// Blocks among them whose ids could not be read.
+    pub missing: u32,
+}
 
 /// An epoch is sealed when its blocks take this part of the budget.
 const EPOCHS_PER_TARGET: u64 = 16;
@@ -46,10 +55,19 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn seal(&self) -> Result<u64, StoreError> {
         self.build_hashes()?;
         let mut sealed = 0;
-        while self.seal_next(false)? {
-            sealed += 1;
+        loop {
+            match self.seal_next(false) {
+                Ok(true) => sealed += 1,
+                Ok(false) => {
+                    *self.seal_trouble.lock() = None;
+                    return Ok(sealed);
+                }
+                Err(error) => {
+                    *self.seal_trouble.lock() = Some(error.to_string());
+                    return Err(error);
+                }
+            }
         }
-        Ok(sealed)
     }
 
     /// Whether [`Store::seal`] has something to do.
@@ -76,28 +94,45 @@ impl<A: Arena, I: Index> Store<A, I> {
         let Some(segment) = self.hashes.segment_to_seal(newest_final, closing) else {
             return Ok(false);
         };
+        match self.merge_if_full() {
+            // A damaged run stays as it is; one more than there should be does no harm.
+            Err(error) if error.is_corruption() => {}
+            merged => merged?,
+        }
         let number = self.control.lock().state.run_next;
         let entries = segment.entries();
         let made = |error| StoreError::refused("seal", format!("{error}"));
         let summary = Summary::of(&entries).map_err(made)?;
         let run = encode_run(number, &entries).map_err(made)?;
         drop(entries);
-        let ticket = self.stage_run(number, &segment, summary, &run)?;
+        let covers = Covers {
+            first: segment.first,
+            last: segment.last,
+            missing: u32::try_from(segment.damaged.len()).unwrap_or(u32::MAX),
+        };
+        let ticket = self.stage_run(number, &covers, summary, &run, &[])?;
         self.wait_for(ticket)?;
         Ok(true)
     }
 
-    fn stage_run(
+    /// Hands a new run to the lane, in place of the ones that it takes in. One of those may have
+    /// ended meanwhile: then there is nothing to do.
+    pub(super) fn stage_run(
         &self,
         number: u64,
-        segment: &Segment,
+        covers: &Covers,
         summary: Summary,
         run: &[u8],
+        replaced: &[&RunRecord],
     ) -> Result<u64, StoreError> {
         let filter = summary.encode();
         let mut control = self.writer()?;
         let mut txn = self.begin(&mut control)?;
+        if replaced.iter().any(|record| !txn.runs.contains(record)) {
+            return Ok(self.lane.staged());
+        }
         let freed = self.settle_into(&mut txn)?;
+        let mut cut = Cut::default();
         let run_blob = reserve(&mut txn, Stream::Runs, run)?;
         let filter_blob = reserve(&mut txn, Stream::Filters, &filter)?;
         self.check_headroom(txn.fresh_bytes)?;
@@ -108,18 +143,25 @@ impl<A: Arena, I: Index> Store<A, I> {
         ];
         let record = RunRecord {
             number,
-            first: segment.first,
-            last: segment.last,
+            first: covers.first,
+            last: covers.last,
             entries: summary.entries,
-            missing: u32::try_from(segment.damaged.len()).unwrap_or(u32::MAX),
+            missing: covers.missing,
             run: Some(run_blob),
             filter: filter_blob,
         };
         txn.state.run_next = number + 1;
+        for old in replaced {
+            txn.drop_run(old, &mut cut)?;
+        }
         txn.put_run(record.clone())?;
+        if !replaced.is_empty() {
+            txn.release_streams(&mut cut)?;
+        }
+        let journal = txn.journal(covers.last, &cut)?;
         let live = Arc::new(LiveRun { record, summary });
         let hashes = HashChange::Sealed(live, Arc::clone(&txn.runs));
-        self.stage(&mut control, txn, Staging { writes, freed, hashes, ..Staging::default() })
+        self.stage(&mut control, txn, Staging { writes, freed, journal, hashes })
     }
 
     /// Bytes for the arena at their place.
