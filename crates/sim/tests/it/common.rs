@@ -17,7 +17,7 @@ pub fn ground() -> Ground<MemoryArena, MemoryIndex> {
     Ground { arena: MemoryArena::default(), index: MemoryIndex::default() }
 }
 
-/// The layout under test: the whole suite runs once for each (`scripts/test`).
+/// The layout under test: the whole suite runs once for each (`make unit`).
 pub fn layout() -> Layout {
     match std::env::var("SECATEUR_TEST_LAYOUT").as_deref() {
         Ok("per-block") => Layout::PerBlock,

@@ -132,6 +132,20 @@ pub trait Snapshot {
     fn before(&self, table: Table, bound: &[u8]) -> Result<Option<KeyValue>, StoreError>;
 }
 
+impl<S: Snapshot + ?Sized> Snapshot for &S {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        (**self).get(table, key)
+    }
+
+    fn scan(&self, table: Table, from: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        (**self).scan(table, from, visit)
+    }
+
+    fn before(&self, table: Table, bound: &[u8]) -> Result<Option<KeyValue>, StoreError> {
+        (**self).before(table, bound)
+    }
+}
+
 /// Ordered tables of small rows with atomic batches.
 pub trait Index: Send + Sync + 'static {
     /// What a reader sees.

@@ -214,7 +214,8 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Refuses before anything is written when the medium could not take it.
     pub(crate) fn check_headroom(&self, fresh_bytes: u64) -> Result<(), StoreError> {
         let full = |needed, available| StoreError::DiskFull { what: "append", needed, available };
-        let needed = fresh_bytes + INDEX_HEADROOM;
+        // What is staged may still have to be given, where it goes into holes.
+        let needed = fresh_bytes + self.lane.unwritten() + INDEX_HEADROOM;
         let available = self.arena.space()?.available;
         if let Some(available) = available.filter(|available| *available < needed) {
             return Err(full(needed, available));

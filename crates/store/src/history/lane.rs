@@ -89,6 +89,8 @@ pub(super) struct Inner {
     pub(super) bytes: u64,
     pub(super) failure: Option<Failure>,
     pub(super) attached: Attached,
+    /// Threads that carry jobs.
+    pub(super) workers: usize,
     /// An epoch waits to be sealed.
     pub(super) seal_due: bool,
 }
@@ -170,6 +172,11 @@ impl Lane {
         self.inner.lock().done
     }
 
+    /// Bytes that are staged and not written yet.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.inner.lock().bytes
+    }
+
     /// The newest job that was staged.
     pub(crate) fn staged(&self) -> u64 {
         self.inner.lock().staged
@@ -186,7 +193,7 @@ impl Lane {
     /// Lets workers carry the jobs from now on; false if there are some already.
     pub(crate) fn attach(&self) -> bool {
         let mut inner = self.inner.lock();
-        let free = inner.attached == Attached::No;
+        let free = inner.attached == Attached::No && inner.workers == 0;
         if free {
             inner.attached = Attached::Yes;
         }
@@ -199,9 +206,16 @@ impl Lane {
         self.wake_all();
     }
 
-    /// A worker has gone: callers carry their own jobs again.
-    pub(crate) fn detach(&self) {
-        self.inner.lock().attached = Attached::No;
+    /// A worker begins.
+    pub(crate) fn enter(&self) {
+        self.inner.lock().workers += 1;
+    }
+
+    /// A worker has gone; with the last one, callers carry their own jobs again.
+    pub(crate) fn leave(&self) {
+        let mut inner = self.inner.lock();
+        inner.workers -= 1;
+        inner.attached = if inner.workers == 0 { Attached::No } else { Attached::Closing };
         self.wake_all();
     }
 }
@@ -223,6 +237,17 @@ impl Inner {
     pub(super) fn idle(&self) -> bool {
         let still = |queue: &Queue| queue.jobs.is_empty() && !queue.busy;
         Stage::ALL.into_iter().all(|stage| still(self.queue(stage)))
+    }
+
+    /// Jobs that go into the index as one commit: everything that is synced by now, because the
+    /// sync of the index is the dearest step of a small group. A rollback ends it: ids come in
+    /// before their commit and go after it, and those of blocks that come after a rollback must
+    /// not go with it.
+    pub(super) fn take_batch(&mut self) -> Vec<Job> {
+        let rolls_back = |job: &Job| matches!(job.staging.hashes, HashChange::RollBack(_));
+        let jobs = &mut self.commit.jobs;
+        let end = jobs.iter().position(rolls_back).map_or(jobs.len(), |at| at + 1);
+        jobs.drain(..end).collect()
     }
 
     /// Ends the lane. The first failure stays.

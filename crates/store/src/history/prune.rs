@@ -139,15 +139,17 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("prune", "a prune is running already"));
         }
         let _running = Running(&self.prune_running);
-        match self.try_prune(limit, max_ops, by, true)? {
+        let height = match self.try_prune(limit, max_ops, by, true)? {
             Attempt::Staged(staged) => return Ok(*staged),
-            Attempt::SealFirst(height) => match self.seal_through(height) {
-                // Without room for a run its ids are forgotten: space matters more.
-                Ok(()) | Err(StoreError::DiskFull { .. }) => {}
-                Err(error) => return Err(error),
-            },
+            Attempt::SealFirst(height) => height,
+        };
+        match self.seal_through(height) {
+            // Without room for a run its ids are forgotten: space matters more.
+            Ok(()) | Err(StoreError::DiskFull { .. }) => {}
+            Err(error) => return Err(error),
         }
-        match self.try_prune(limit, max_ops, by, false)? {
+        // What came meanwhile waits for the next tick, which seals it first.
+        match self.try_prune(limit.min(height), max_ops, by, false)? {
             Attempt::Staged(staged) => Ok(*staged),
             Attempt::SealFirst(_) => Err(StoreError::refused("prune", "its ids are not sealed")),
         }
@@ -218,9 +220,9 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Shows the selection the oldest block again and again until it says stop, and removes what
     /// it takes, in the batch. The plan does the same and drops the batch.
-    pub(crate) fn cut_due(
+    pub(crate) fn cut_due<S: Snapshot>(
         &self,
-        txn: &mut Txn<'_, I::Snapshot>,
+        txn: &mut Txn<'_, S>,
         mut selection: Selection<'_>,
         limit: Height,
         tombstone_cap: u64,
@@ -233,11 +235,9 @@ impl<A: Arena, I: Index> Store<A, I> {
             let Some((record, next)) = oldest.pair() else {
                 break StopReason::Empty;
             };
-            if record.meta.height > limit {
-                break StopReason::Limit;
-            }
             let mut candidate = candidate(record);
             match selection.consider(&candidate) {
+                Verdict::Cut(_) if candidate.height > limit => break StopReason::Limit,
                 Verdict::Cut(why) => {
                     cause.get_or_insert(why);
                 }

@@ -7,9 +7,6 @@ use super::store::Store;
 use crate::ground::{Arena, Change, Index};
 use crate::{Sabotage, StoreError};
 
-/// Bytes that go to the arena in one call at most.
-const MAX_WRITE: usize = 64 << 20;
-
 impl<A: Arena, I: Index> Store<A, I> {
     /// A worker's life: one stage, until the workers are to go and nothing is left.
     #[cfg(feature = "disk")]
@@ -72,6 +69,10 @@ impl<A: Arena, I: Index> Store<A, I> {
         match written {
             Ok(()) if inner.failure.is_none() => {
                 inner.bytes = inner.bytes.saturating_sub(job.bytes);
+                if job.bytes > 0 {
+                    // Somebody may wait for room.
+                    self.lane.done.notify_all();
+                }
                 inner.sync.jobs.push_back(job);
                 self.lane.wake(&inner, Stage::Sync);
             }
@@ -88,14 +89,17 @@ impl<A: Arena, I: Index> Store<A, I> {
             let (now, later) = rest
                 .split_at_checked(len)
                 .ok_or_else(|| StoreError::corrupt("alloc", "regions exceed the bytes"))?;
-            // In bounded writes: a sync of the index beside this one waits for the whole of it.
-            for (part, nth) in now.chunks(MAX_WRITE).zip(0u64..) {
-                self.arena.write_at(*offset + nth * MAX_WRITE as u64, part)?;
-            }
+            self.arena.write_at(*offset, now)?;
             rest = later;
         }
         self.buffers.give_back(std::mem::take(&mut write.buffer));
         Ok(())
+    }
+
+    /// Ends the lane because nobody carries on what was begun.
+    #[cfg(feature = "disk")]
+    pub(crate) fn give_up(&self, why: &str) {
+        self.end_lane(&mut self.lane.inner.lock(), StoreError::Poisoned(why.into()));
     }
 
     fn end_lane(&self, inner: &mut Inner, error: StoreError) {
@@ -131,9 +135,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         if !inner.can(Stage::Commit) {
             return false;
         }
-        // Everything that is synced by now shares one commit: the sync of the index is the dearest
-        // step of a small group.
-        let batch: Vec<Job> = inner.commit.jobs.drain(..).collect();
+        let batch = inner.take_batch();
         inner.commit.busy = true;
         drop(inner);
         let last = batch.last().map(|job| job.number);
@@ -149,7 +151,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
             Err(error) => self.end_lane(&mut inner, error),
         }
-        if inner.attached == Attached::Closing {
+        if inner.attached != Attached::Yes {
             // Workers that wait for the end must look again.
             self.lane.wake_all();
         }

@@ -12,7 +12,7 @@ use super::overlay::Ahead;
 use super::prune::{Oldest, candidate, load_report};
 use super::runs::{load_runs, searched_from, tombstone_cap};
 use super::situation::{Situation, settings_of};
-use super::state::State;
+use super::state::{Layout, State};
 use super::store::Store;
 use super::txn::Txn;
 use super::view::View;
@@ -21,6 +21,8 @@ use crate::ground::{Arena, Index, Snapshot, Table};
 
 /// Quarantine over this share of the target is an alarm.
 const QUARANTINE_ALARM_DIVISOR: u64 = 20;
+/// A packed store whose budget has fewer regions wastes much of it on half-filled ones.
+const FEW_REGIONS: u64 = 16;
 /// A reader that began this many cuts ago is an alarm.
 const OLD_PIN_CUTS: u64 = 64;
 
@@ -106,7 +108,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let (used_before, state) = (state.used_bytes(table), state.clone());
         let (runs, settings) = (load_runs(&view.snapshot)?, settings_of(&view.snapshot)?);
         let cap = tombstone_cap(settings.tombstone_bytes, situation.policy.target_bytes);
-        let under = Ahead { snapshot: self.index.snapshot()?, staged: Arc::default() };
+        let under = Ahead { snapshot: &view.snapshot, staged: Arc::default() };
         let mut txn = Txn::new(under, state, Arc::new(runs), &self.header, self.sabotage);
         let taken = self.cut_due(&mut txn, selection, Height::MAX, cap, |candidate| {
             ticks.add(ops_of_block(candidate.tx_count));
@@ -211,6 +213,15 @@ impl<A: Arena, I: Index> Store<A, I> {
         alarm(
             status.oldest_pin_age > OLD_PIN_CUTS,
             format!("a reader began {} cuts ago and still holds regions", status.oldest_pin_age),
+        );
+        let regions = target / self.header.stretch_len();
+        alarm(
+            self.header.layout == Layout::Packed && target > 0 && regions < FEW_REGIONS,
+            format!(
+                "the budget is only {regions} regions of {} bytes; a store made with smaller \
+                 classes would keep more in it",
+                self.header.stretch_len()
+            ),
         );
         let all = status.disk_bytes.saturating_add(status.index_bytes);
         alarm(

@@ -217,7 +217,8 @@ impl Survey {
 
     /// Runs and tombstones: in order, one after the other, each with its bytes.
     fn runs(&mut self, rows: &impl Snapshot, state: &State) {
-        let mut newest: Option<Height> = None;
+        let mut ends: Option<Height> = None;
+        let mut newest: Option<Height> = state.oldest_kept().and_then(|h| h.checked_sub(1));
         let runs = match load_runs(rows) {
             Ok(runs) => runs,
             Err(error) => {
@@ -227,15 +228,21 @@ impl Survey {
             }
         };
         for run in runs {
-            if newest.is_some_and(|newest| run.first <= newest) || run.number >= state.run_next {
+            if ends.is_some_and(|end: Height| run.first <= end) || run.number >= state.run_next {
                 let detail = format!("run {} stands in another's place", run.number);
+                self.report.find(FindingKind::Run, 3, false, detail);
+            }
+            // Below the boundary a full disk may have left a gap; above it none may be.
+            if run.is_live() && newest.is_some_and(|newest| run.first > newest + 1) {
+                let detail = format!("no run holds the ids of the blocks below {}", run.first);
                 self.report.find(FindingKind::Run, 3, false, detail);
             }
             if run.is_live() == (Some(run.last) <= state.boundary) {
                 let detail = format!("run {} is kept or gone against the boundary", run.number);
                 self.report.find(FindingKind::Run, 3, false, detail);
             }
-            newest = Some(run.last);
+            ends = Some(run.last);
+            newest = newest.max(ends);
             let owned = [(Stream::Runs, run.run.as_ref()), (Stream::Filters, Some(&run.filter))];
             for (stream, blob) in owned {
                 match blob.map(|blob| (&blob.place, blob.len)) {

@@ -46,11 +46,12 @@ impl Workers {
         life: impl FnOnce(&Store<A, I>) + Send + 'static,
     ) -> Result<(), StoreError> {
         let store = Arc::clone(store);
+        store.lane.enter();
+        let gone = Gone(Arc::clone(&store));
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
-                // However the thread ends, nobody may wait for it for ever.
-                let _gone = Gone(&store);
+                let _gone = gone;
                 life(&store);
             })
             .map_err(|source| StoreError::io("starting a worker", source))?;
@@ -59,11 +60,15 @@ impl Workers {
     }
 }
 
-struct Gone<'a, A: Arena, I: Index>(&'a Store<A, I>);
+/// However a thread ends, or if it never begins, nobody may wait for it for ever.
+struct Gone<A: Arena, I: Index>(Arc<Store<A, I>>);
 
-impl<A: Arena, I: Index> Drop for Gone<'_, A, I> {
+impl<A: Arena, I: Index> Drop for Gone<A, I> {
     fn drop(&mut self) {
-        self.0.lane.detach();
+        if std::thread::panicking() {
+            self.0.give_up("a worker panicked");
+        }
+        self.0.lane.leave();
     }
 }
 

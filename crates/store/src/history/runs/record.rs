@@ -97,9 +97,12 @@ impl RunRecord {
         Ok(Self { number, first, last, entries, missing, run, filter })
     }
 
-    /// What its filter takes, in whole pages.
+    /// What its filter takes: its regions, or whole pages of a stream.
     pub(crate) fn filter_bytes(&self) -> u64 {
-        self.filter.len.next_multiple_of(PAGE)
+        match &self.filter.place {
+            Place::Regions(ptrs) => ptrs.iter().map(|ptr| u64::from(ptr.class)).sum(),
+            Place::Stream(_) => self.filter.len.next_multiple_of(PAGE),
+        }
     }
 
     /// Whether it still answers where an id is.
