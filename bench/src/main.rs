@@ -37,12 +37,19 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let wanted = parse(std::env::args().skip(1))?;
+    let mut words = std::env::args().skip(1).peekable();
+    if words.next_if(|word| word == names::lookup::CHILD).is_some() {
+        return names::lookup::answer(words);
+    }
+    let wanted = parse(words)?;
     let chosen = names::choose(wanted.name.as_deref())?;
     let mut lines = Vec::new();
     for benchmark in chosen {
         let report = (benchmark.run)(&wanted.setting)?;
-        report.write(&wanted.results)?;
+        // A part is not kept: it would take the place of the whole.
+        if wanted.setting.case.is_none() {
+            report.write(&wanted.results)?;
+        }
         print!("{}", report.table());
         lines.extend(report.machine_lines());
     }
@@ -54,20 +61,23 @@ fn run() -> Result<()> {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted> {
-    let (mut name, mut quick, mut results, mut data) = (None, false, None, None);
+    let (mut name, mut quick, mut case, mut results, mut data) = (None, false, None, None, None);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => quick = true,
+            "--case" => case = words.next(),
             "--results" => results = words.next().map(PathBuf::from),
             "--data" => data = words.next().map(PathBuf::from),
             other if other.starts_with('-') => {
-                bail!("there is no option `{other}`; usage: bench/run [name] [--quick]")
+                bail!("there is no option `{other}`; usage: bench/run [name] [--quick] [--case c]")
             }
-            _ if name.is_some() => bail!("one name at a time; usage: bench/run [name] [--quick]"),
+            _ if name.is_some() => {
+                bail!("one name at a time; usage: bench/run [name] [--quick] [--case c]")
+            }
             _ => name = Some(word),
         }
     }
     let results = results.context("--results is missing; start it with `bench/run`")?;
     let data = data.context("--data is missing; start it with `bench/run`")?;
-    Ok(Wanted { name, results, setting: Setting { quick, data } })
+    Ok(Wanted { name, results, setting: Setting { quick, case, data } })
 }

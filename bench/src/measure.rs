@@ -11,60 +11,60 @@ use crate::workload::{Feed, Pool};
 /// What one or more turns took.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Turn {
+    /// Groups appended.
+    pub groups: u64,
     /// Payload bytes appended.
     pub bytes: u64,
-    /// Time in appends.
-    pub append: Duration,
-    /// Time in prunes.
-    pub prune: Duration,
-    /// The part of both that this thread was on a processor.
+    /// Time from the first append until everything was durable and pruned.
+    pub wall: Duration,
+    /// What all threads of this process were on a processor meanwhile.
     pub cpu: Duration,
     /// Bytes that the kernel counted as written to the disk by this process.
     pub written: u64,
 }
 
 impl Turn {
-    /// Lets a contestant take so many groups.
+    /// Lets a contestant take the whole pool, or what it can take within a time.
     pub fn take(
         contestant: &mut dyn Contestant,
         feed: &mut Feed,
         pool: &mut Pool,
-        groups: u64,
+        at_most: Option<Duration>,
     ) -> Result<Self> {
+        feed.prepare(pool);
         let mut turn = Self::default();
-        let before = write_bytes()?;
-        for _ in 0..groups {
-            let group = feed.next_group(pool);
-            let (cpu, began) = (thread_cpu(), Instant::now());
+        let mut groups = 0;
+        let (written, cpu, began) = (write_bytes()?, process_cpu(), Instant::now());
+        for group in pool.groups() {
             contestant.append(group)?;
-            let appended = began.elapsed();
             contestant.prune()?;
-            turn.prune += began.elapsed().saturating_sub(appended);
-            turn.append += appended;
-            turn.cpu += thread_cpu().saturating_sub(cpu);
+            groups += 1;
             turn.bytes += group.iter().map(|block| block.payloads.total_len()).sum::<u64>();
+            if at_most.is_some_and(|most| began.elapsed() >= most) {
+                break;
+            }
         }
-        turn.written = write_bytes()?.saturating_sub(before);
+        contestant.finish()?;
+        turn.wall = began.elapsed();
+        turn.cpu = process_cpu().saturating_sub(cpu);
+        turn.written = write_bytes()?.saturating_sub(written);
+        turn.groups = groups as u64;
+        feed.appended(pool, groups);
         Ok(turn)
     }
 
     /// Adds another turn's figures.
     pub fn add(&mut self, other: &Self) {
+        self.groups += other.groups;
         self.bytes += other.bytes;
-        self.append += other.append;
-        self.prune += other.prune;
+        self.wall += other.wall;
         self.cpu += other.cpu;
         self.written += other.written;
     }
 
-    /// All its time.
-    pub fn wall(&self) -> Duration {
-        self.append + self.prune
-    }
-
     /// Payload bytes a second.
     pub fn throughput(&self) -> f64 {
-        share(float(self.bytes), self.wall().as_secs_f64())
+        share(float(self.bytes), self.wall.as_secs_f64())
     }
 
     /// Bytes written to the disk for each payload byte.
@@ -72,9 +72,14 @@ impl Turn {
         share(float(self.written), float(self.bytes))
     }
 
-    /// The share of its time on a processor; the rest it waited, for the disk.
-    pub fn cpu_share(&self) -> f64 {
-        share(self.cpu.as_secs_f64(), self.wall().as_secs_f64())
+    /// Payload bytes in 10⁹.
+    pub fn gigabytes(&self) -> f64 {
+        float(self.bytes) / 1e9
+    }
+
+    /// Processors in use on average.
+    pub fn cores(&self) -> f64 {
+        share(self.cpu.as_secs_f64(), self.wall.as_secs_f64())
     }
 }
 
@@ -102,8 +107,26 @@ pub fn float(count: u64) -> f64 {
     count as f64
 }
 
-fn thread_cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
+/// Memory that this process holds now (`VmRSS`), in bytes.
+pub fn resident_bytes() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .map(|kib: u64| kib << 10)
+        .context("/proc/self/status has no VmRSS")
+}
+
+/// What this thread was on a processor.
+pub fn thread_cpu() -> Duration {
+    cpu(ClockId::ThreadCPUTime)
+}
+
+fn process_cpu() -> Duration {
+    cpu(ClockId::ProcessCPUTime)
+}
+
+fn cpu(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 

@@ -2,7 +2,9 @@
 //! own: what a decoder accepts must come out of these byte for byte.
 
 use secateur_core::Writer;
-use secateur_store::{BlobPtr, BlockRecord, FORMAT_VERSION, Header, JournalEntry, Table};
+use secateur_store::{
+    Blob, BlobPtr, FORMAT_VERSION, Group, Header, JournalEntry, Place, RunRecord, Table,
+};
 
 fn write_ptrs(out: &mut Writer, ptrs: &[BlobPtr]) {
     out.u16(u16::try_from(ptrs.len()).expect("a decoder read the count from 16 bits"));
@@ -12,14 +14,50 @@ fn write_ptrs(out: &mut Writer, ptrs: &[BlobPtr]) {
 }
 
 /// The body of a row of `blocks`.
-pub fn block_record(record: &BlockRecord) -> Vec<u8> {
+pub fn group(group: &Group) -> Vec<u8> {
     let mut out = Writer::new();
-    out.bytes(&record.meta.hash.0).bytes(&record.meta.parent_hash.0);
-    out.u64(record.meta.timestamp).u64(record.max_timestamp).u32(record.tx_count);
-    for number in record.lens.iter().chain(&record.checksums) {
-        out.u32(*number);
+    let first = group.records.first().expect("a row has a record");
+    out.u16(u16::try_from(group.records.len()).expect("a decoder read the count from 16 bits"));
+    out.bytes(&first.meta.parent_hash.0);
+    match &first.place {
+        Place::Regions(_) => out.u8(0),
+        Place::Stream(position) => out.u8(1).u64(*position),
+    };
+    for record in &group.records {
+        out.bytes(&record.meta.hash.0);
+        out.u64(record.meta.timestamp).u64(record.max_timestamp).u32(record.tx_count);
+        for number in record.lens.iter().chain(&record.checksums) {
+            out.u32(*number);
+        }
+        if let Place::Regions(ptrs) = &record.place {
+            write_ptrs(&mut out, ptrs);
+        }
     }
-    write_ptrs(&mut out, &record.extents);
+    out.finish()
+}
+
+fn write_blob(out: &mut Writer, blob: &Blob) {
+    out.u64(blob.len);
+    match &blob.place {
+        Place::Regions(ptrs) => {
+            out.u8(0);
+            write_ptrs(out, ptrs);
+        }
+        Place::Stream(position) => {
+            out.u8(1).u64(*position);
+        }
+    }
+}
+
+/// The body of a row of `runs`.
+pub fn run_record(record: &RunRecord) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.u64(record.first).u64(record.last).u64(record.entries).u32(record.missing);
+    write_blob(&mut out, &record.filter);
+    out.u8(u8::from(record.run.is_some()));
+    if let Some(run) = &record.run {
+        write_blob(&mut out, run);
+    }
     out.finish()
 }
 

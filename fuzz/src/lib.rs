@@ -5,6 +5,7 @@
 
 pub mod fixture;
 pub mod format;
+pub mod runs;
 pub mod source;
 pub mod volume;
 

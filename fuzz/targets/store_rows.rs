@@ -1,6 +1,6 @@
 //! Rows of any content with a whole seal, in a store in memory: the state row, allocation
-//! entries, free-list marks, the journal, the queue, and the JSON documents. Opening, looking,
-//! verifying and pruning either work or return an error. A seal guards against accident only, so
+//! entries, free-list marks, the journal, the streams, the runs, the queue, and the JSON
+//! documents. Opening, looking, verifying and pruning either work or return an error. A seal guards against accident only, so
 //! this is what a row can be that a seal does not catch.
 #![no_main]
 
@@ -12,7 +12,7 @@ use secateur_fuzz::fixture::{self, CONSUMER, FIRST, HEAD, StoppedClock};
 use secateur_fuzz::format::sealed;
 use secateur_fuzz::within;
 use secateur_store::ground::{MemoryArena, MemoryIndex, MemorySnapshot};
-use secateur_store::{Arena, Change, Ground, Index, Store, Table};
+use secateur_store::{Arena, Change, Ground, Index, Layout, Store, Table};
 
 /// Rows that one input changes.
 const MAX_ROWS: usize = 4;
@@ -21,19 +21,25 @@ const LIMIT: usize = 48 << 20;
 
 type Image = (Vec<u8>, MemorySnapshot, Vec<(Table, Vec<u8>)>);
 
-static IMAGE: LazyLock<Image> = LazyLock::new(|| {
+static IMAGES: LazyLock<[Image; 2]> =
+    LazyLock::new(|| [Layout::PerBlock, Layout::Packed].map(image));
+
+fn image(layout: Layout) -> Image {
     let ground = Ground { arena: MemoryArena::default(), index: MemoryIndex::default() };
-    let ground = fixture::populate(ground).expect("the fixture is legal").into_ground();
+    let store = fixture::populate(ground, layout).expect("the fixture is legal");
+    let ground = store.into_ground();
     let len = usize::try_from(ground.arena.len().expect("it is in memory")).expect("it is small");
     let mut bytes = vec![0; len];
     ground.arena.read_at(0, &mut bytes).expect("it is in memory");
     let snapshot = ground.index.snapshot().expect("it is in memory");
     let keys = snapshot.rows().map(|(table, key, _)| (table, key.to_vec())).collect();
     (bytes, snapshot, keys)
-});
+}
 
+// `layout u8`, then the changes.
 fuzz_target!(|input: &[u8]| {
-    let (bytes, snapshot, keys) = &*IMAGE;
+    let Some((layout, input)) = input.split_first() else { return };
+    let Some((bytes, snapshot, keys)) = IMAGES.get(usize::from(*layout) % 2) else { return };
     let changes = changes(input, keys);
     let arena = MemoryArena::default();
     arena.grow(bytes.len() as u64).expect("it is in memory");
@@ -72,12 +78,16 @@ fn use_store(ground: Ground<MemoryArena, MemoryIndex>) {
     drop(store.prune_plan());
     drop(store.reports());
     drop(store.consumers());
-    for height in [0, FIRST, FIRST + 1, FIRST + 2, HEAD, HEAD + 1, u64::MAX] {
+    for height in [0, FIRST, FIRST + 3, FIRST + 4, HEAD, HEAD + 1, u64::MAX] {
         drop(store.get_block(height));
         drop(store.explain_block(height));
     }
     drop(store.export_blocks(None, 1000));
-    drop(store.get_receipt(&fixture::tx_of(HEAD)));
+    // In a tombstone, in the cut half of a run, in the other half, in the open epoch, nowhere.
+    for height in [FIRST, FIRST + 3, FIRST + 5, HEAD, HEAD + 7] {
+        drop(store.get_receipt(&fixture::tx_of(height)));
+        drop(store.get_block_by_hash(&fixture::hash_of(height)));
+    }
     drop(store.explain_tx(fixture::tx_of(FIRST)));
     // A head that a row moved far away would make a check of every block endless.
     let span = store.head().unwrap_or(0).saturating_sub(FIRST);
@@ -89,6 +99,9 @@ fn use_store(ground: Ground<MemoryArena, MemoryIndex>) {
     drop(store.settle());
     drop(store.append(&fixture::block(HEAD + 1)));
     drop(store.rollback(HEAD - 1));
+    drop(store.append(&fixture::block(HEAD)));
+    drop(store.set_finalized(HEAD));
+    drop(store.seal());
     drop(store.register_consumer("another", Strength::Hard));
     drop(store.ack_exported(CONSUMER, HEAD));
     drop(store.repair());

@@ -14,6 +14,8 @@ pub struct Meter {
     sync: AtomicU64,
     space: AtomicU64,
     commit: AtomicU64,
+    reads: AtomicU64,
+    commits: AtomicU64,
 }
 
 /// What a meter has counted.
@@ -27,9 +29,16 @@ pub struct Reading {
     pub space: Duration,
     /// Committing to the index, its syncs included.
     pub commit: Duration,
+    /// How many commits.
+    pub commits: u64,
 }
 
 impl Meter {
+    /// Reads of the arena since the beginning.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
     /// What was counted since the last time; the count starts anew.
     pub fn take(&self) -> Reading {
         let take = |counter: &AtomicU64| Duration::from_nanos(counter.swap(0, Ordering::Relaxed));
@@ -38,6 +47,7 @@ impl Meter {
             sync: take(&self.sync),
             space: take(&self.space),
             commit: take(&self.commit),
+            commits: self.commits.swap(0, Ordering::Relaxed),
         }
     }
 }
@@ -71,6 +81,7 @@ impl<A: Arena> Arena for Metered<A> {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.meter.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.read_at(offset, out)
     }
 
@@ -103,6 +114,7 @@ impl<I: Index> Index for Metered<I> {
     }
 
     fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        self.meter.commits.fetch_add(1, Ordering::Relaxed);
         timed(&self.meter.commit, || self.inner.commit(changes))
     }
 

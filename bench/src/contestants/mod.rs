@@ -1,11 +1,12 @@
 //! Those who do the work: one file each, all behind [`Contestant`].
 
+pub mod finders;
 mod meter;
-mod raw_buffered;
+pub mod peers;
+pub mod raw;
 mod secateur;
 
-pub use raw_buffered::RawBuffered;
-pub use secateur::Secateur;
+pub use secateur::{Secateur, Spent};
 
 use std::time::Duration;
 
@@ -13,9 +14,14 @@ use anyhow::Result;
 use secateur_core::Block;
 use serde::Serialize;
 
+/// Groups that a pipelined contestant may have in flight at most.
+pub const IN_FLIGHT: usize = 8;
+
 /// Who it is, for the results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Identity {
+    /// Its short name, as in the lines for machines.
+    pub key: &'static str,
     /// Its name.
     pub name: String,
     /// Its version.
@@ -24,33 +30,20 @@ pub struct Identity {
     pub settings: String,
 }
 
-/// What a contestant holds at some moment.
-#[derive(Debug, Clone, Copy)]
-pub struct Standing {
-    /// Blocks that can still be read.
-    pub kept_blocks: u64,
-    /// Bytes that count against the budget.
-    pub used_bytes: u64,
-    /// How far its data file reaches.
-    pub arena_bytes: u64,
-}
-
 /// Time by the phase it went into.
 pub type Phases = Vec<(&'static str, Duration)>;
 
-/// Somebody who keeps blocks inside a byte budget. Everything is timed from outside: `append`
-/// and `prune` are, the rest is not.
+/// Somebody who keeps blocks inside a byte budget. It is timed from outside, from the first
+/// `append` of a turn to the return of `finish`.
 pub trait Contestant {
     /// Who it is.
     fn identity(&self) -> Identity;
-    /// Takes in consecutive blocks; all of them are durable when it returns.
+    /// Takes in consecutive blocks as one durable commit of their own. It may return before they
+    /// are durable, with at most [`IN_FLIGHT`] groups under way; the blocks are not borrowed any
+    /// longer then.
     fn append(&mut self, group: &[Block]) -> Result<()>;
     /// Does what is due to stay inside the budget.
     fn prune(&mut self) -> Result<()>;
-    /// What it holds now.
-    fn standing(&mut self) -> Result<Standing>;
-    /// Where its time went since this was last called, as far as it can tell.
-    fn phases(&mut self) -> Phases {
-        Vec::new()
-    }
+    /// Waits until every group is durable.
+    fn finish(&mut self) -> Result<()>;
 }

@@ -1,101 +1,182 @@
-//! Secateur's own store on the disk ground, with the prune daemon's work done in the same thread
-//! after each group, so that its time can be told from that of appending.
+//! Secateur's own store on the disk ground, as the product runs it: workers write, commit and
+//! seal, and the prune daemon's work is done in a thread of its own, with a clock around it.
 
+use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow};
 use secateur_core::{Block, LookupError, PrunePolicy, TxId};
 use secateur_store::ground::disk::{FileArena, FsVolume, RESERVE_BYTES, RedbIndex, open_ground};
-use secateur_store::{Sabotage, Store, StoreConfig, StoreError, SystemClock};
+use secateur_store::{Sabotage, Store, StoreConfig, StoreError, SystemClock, Ticket, Workers};
 
 use super::meter::{Meter, Metered, Reading, metered};
-use super::{Contestant, Identity, Phases, Standing};
+use super::{Contestant, IN_FLIGHT, Identity, Phases};
+use crate::measure::{float, share, thread_cpu};
 
 type MeteredStore = Store<Metered<FileArena<FsVolume>>, Metered<RedbIndex>>;
 
+/// What the store holds at some moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// Blocks that can still be read.
+    pub kept_blocks: u64,
+    /// Bytes that count against the budget.
+    pub used_bytes: u64,
+    /// How far the arena reaches.
+    pub arena_bytes: u64,
+    /// What the file system has given the arena.
+    pub disk_bytes: u64,
+}
+
+/// Where its time went.
+#[derive(Debug)]
+pub struct Spent {
+    /// What the prune daemon's thread was on a processor.
+    cut: Duration,
+    /// In commits of the index.
+    commit: Duration,
+    /// By the kind of work. It goes on in several threads, so the sum may be more than the time
+    /// on the wall.
+    pub phases: Phases,
+    /// Commits of the index.
+    pub commits: u64,
+}
+
+impl Spent {
+    /// What cutting took while so many groups were appended: the daemon on a processor, and
+    /// every commit beyond one a group. Cuts that ride along with a group's commit cost no sync
+    /// of their own. (Commits of sealed runs are counted too; they are few.)
+    pub fn cutting(&self, groups: u64) -> Duration {
+        let alone = share(float(self.commits.saturating_sub(groups)), float(self.commits));
+        self.cut + self.commit.mul_f64(alone)
+    }
+}
+
 /// The store.
 pub struct Secateur {
-    store: MeteredStore,
+    // In the order in which they must end.
+    pruner: Pruner,
+    _workers: Workers,
+    store: Arc<MeteredStore>,
     meter: Arc<Meter>,
-    /// Set by the store when its daemon would be woken.
-    due: Arc<AtomicBool>,
+    tickets: VecDeque<Ticket>,
     settings: String,
-    appending: Share,
-    pruning: Share,
-}
-
-/// The whole time of one kind of call, and the part of it that the meter saw.
-#[derive(Default)]
-struct Share {
-    whole: Duration,
-    seen: Reading,
-}
-
-impl Share {
-    fn add(&mut self, began: Instant, seen: Reading) {
-        self.whole += began.elapsed();
-        self.seen.write += seen.write;
-        self.seen.sync += seen.sync;
-        self.seen.space += seen.space;
-        self.seen.commit += seen.commit;
-    }
-
-    fn rest(&self) -> Duration {
-        let Reading { write, sync, space, commit } = self.seen;
-        self.whole.saturating_sub(write + sync + space + commit)
-    }
+    submitting: Duration,
+    waiting: Duration,
 }
 
 impl Secateur {
-    /// Makes a new store in a directory: the product's defaults, a budget, pruning on.
+    /// Makes a new store in a directory: the product's defaults, a budget (none if it is 0),
+    /// pruning on.
     pub fn create(directory: &Path, budget: u64) -> Result<Self> {
         let meter = Arc::new(Meter::default());
         let ground = open_ground(&FsVolume::open(directory)?, RESERVE_BYTES, Sabotage::None)?;
         let policy = PrunePolicy { target_bytes: budget, ..PrunePolicy::default() };
         let config = StoreConfig { policy, ..StoreConfig::new(1, [7; 16]) };
-        let classes = config.classes.classes().len();
         let store = Store::create(metered(ground, &meter), config, Arc::new(SystemClock))?;
         store.set_pruning_enabled(true)?;
-        // Ids are taken in by appends only once somebody has asked for one; without this the
-        // store would get away with not indexing them.
-        match store.get_receipt(&TxId([0; 32])) {
-            Err(StoreError::Lookup(LookupError::NotFound { .. })) => {}
-            other => bail!("an empty store answered a lookup with {other:?}"),
-        }
-        let due = Arc::new(AtomicBool::new(false));
-        let bell = Arc::clone(&due);
-        store.on_prune_due(move || bell.store(true, Ordering::Relaxed));
-        let settings = format!(
-            "disk ground, {:?} layout, {classes} size classes, budget {} MiB, ids indexed in \
-             memory, default policy, ticks and settle after each group as the daemon would",
-            store.header().layout,
-            budget >> 20,
-        );
-        let (appending, pruning) = (Share::default(), Share::default());
-        Ok(Self { store, meter, due, settings, appending, pruning })
+        Self::start(store, meter)
     }
 
-    /// What the daemon does when it is woken.
-    fn run_daemon(&self) -> Result<()> {
-        if !self.due.swap(false, Ordering::Relaxed) {
-            return Ok(());
+    /// Opens the store in a directory again.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let meter = Arc::new(Meter::default());
+        let ground = open_ground(&FsVolume::open(directory)?, RESERVE_BYTES, Sabotage::None)?;
+        let store = Store::open(metered(ground, &meter), Arc::new(SystemClock))?;
+        Self::start(store, meter)
+    }
+
+    fn start(store: MeteredStore, meter: Arc<Meter>) -> Result<Self> {
+        let settings = format!(
+            "disk ground, {:?} layout, {} size classes, budget {} MiB, default policy and \
+             settings, workers, the prune daemon's work in a thread of its own",
+            store.header().layout,
+            store.header().classes.classes().len(),
+            store.policy().target_bytes >> 20,
+        );
+        let store = Arc::new(store);
+        let workers = Workers::start(&store)?;
+        Ok(Self {
+            pruner: Pruner::start(&store)?,
+            _workers: workers,
+            store,
+            meter,
+            tickets: VecDeque::new(),
+            settings,
+            submitting: Duration::ZERO,
+            waiting: Duration::ZERO,
+        })
+    }
+
+    /// Waits for the oldest groups until so few are under way.
+    fn wait_down_to(&mut self, groups: usize) -> Result<()> {
+        let began = Instant::now();
+        while self.tickets.len() > groups {
+            let ticket = self.tickets.pop_front().context("a ticket is missing")?;
+            self.store.wait(ticket)?;
         }
-        while let Some(outcome) = self.store.tick()? {
-            if !outcome.more() {
-                break;
-            }
-        }
-        self.store.settle()?;
+        self.waiting += began.elapsed();
         Ok(())
+    }
+
+    /// Whether the receipt of a transaction is there.
+    pub fn has_receipt(&self, id: &TxId) -> Result<bool> {
+        match self.store.get_receipt(id) {
+            Ok(receipt) => Ok(!receipt.is_empty()),
+            Err(StoreError::Lookup(LookupError::NotFound { .. } | LookupError::Pruned { .. })) => {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads of the arena so far.
+    pub fn arena_reads(&self) -> u64 {
+        self.meter.reads()
+    }
+
+    /// What it holds now.
+    pub fn standing(&self) -> Result<Standing> {
+        let status = self.store.get_prune_status()?;
+        let kept_blocks = match (status.head, status.oldest_kept_block) {
+            (Some(head), Some(oldest)) => head + 1 - oldest,
+            _ => 0,
+        };
+        Ok(Standing {
+            kept_blocks,
+            used_bytes: status.used_bytes,
+            arena_bytes: status.arena_bytes,
+            disk_bytes: status.disk_bytes,
+        })
+    }
+
+    /// Where its time went since this was last called.
+    pub fn spent(&mut self) -> Spent {
+        let Reading { write, sync, space, commit, commits } = self.meter.take();
+        let (working, cut) = self.pruner.take_time();
+        let phases = vec![
+            ("caller: handing groups in (check, checksum, ids, copy)", self.submitting),
+            ("caller: waiting for groups", self.waiting),
+            ("arena: write", write),
+            ("arena: sync", sync),
+            ("arena: space", space),
+            ("index: commit", commit),
+            ("prune daemon: at work, its waits included", working),
+            ("prune daemon: on a processor", cut),
+        ];
+        (self.submitting, self.waiting) = (Duration::ZERO, Duration::ZERO);
+        Spent { cut, commit, phases, commits }
     }
 }
 
 impl Contestant for Secateur {
     fn identity(&self) -> Identity {
         Identity {
+            key: "secateur",
             name: "Secateur".into(),
             version: "this checkout".into(),
             settings: self.settings.clone(),
@@ -103,42 +184,127 @@ impl Contestant for Secateur {
     }
 
     fn append(&mut self, group: &[Block]) -> Result<()> {
+        self.wait_down_to(IN_FLIGHT - 1)?;
         let began = Instant::now();
-        self.store.append_group(group)?;
-        self.appending.add(began, self.meter.take());
+        let ticket = self.store.submit(group)?;
+        self.tickets.push_back(ticket);
+        self.submitting += began.elapsed();
         Ok(())
     }
 
     fn prune(&mut self) -> Result<()> {
-        let began = Instant::now();
-        self.run_daemon()?;
-        self.pruning.add(began, self.meter.take());
-        Ok(())
+        self.pruner.check()
     }
 
-    fn standing(&mut self) -> Result<Standing> {
-        let status = self.store.get_prune_status()?;
-        let kept_blocks = match (status.head, status.oldest_kept_block) {
-            (Some(head), Some(oldest)) => head + 1 - oldest,
-            _ => 0,
-        };
-        self.meter.take();
-        let (used_bytes, arena_bytes) = (status.used_bytes, status.arena_bytes);
-        Ok(Standing { kept_blocks, used_bytes, arena_bytes })
+    fn finish(&mut self) -> Result<()> {
+        self.wait_down_to(0)?;
+        // What is due belongs to the turn that made it due.
+        self.pruner.wait();
+        self.pruner.check()
+    }
+}
+
+/// The prune daemon's loop, with a clock.
+struct Pruner {
+    shared: Arc<Shared>,
+    store: Arc<MeteredStore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    bell: Mutex<Bell>,
+    rung: Condvar,
+    /// What pruning took, on the wall and on a processor.
+    wall: AtomicU64,
+    cpu: AtomicU64,
+    failed: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+#[derive(Default)]
+struct Bell {
+    due: bool,
+    busy: bool,
+    stop: bool,
+}
+
+impl Pruner {
+    fn start(store: &Arc<MeteredStore>) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let bell = Arc::clone(&shared);
+        store.on_prune_due(move || {
+            bell.bell.lock().unwrap_or_else(PoisonError::into_inner).due = true;
+            bell.rung.notify_all();
+        });
+        let (life, pruned) = (Arc::clone(&shared), Arc::clone(store));
+        let thread = std::thread::Builder::new()
+            .name("bench-prune".into())
+            .spawn(move || {
+                while life.next() {
+                    let (cpu, began) = (thread_cpu(), Instant::now());
+                    if let Err(error) = pruned.drain(|_| true) {
+                        let mut to = life.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                        *to = Some(error.to_string());
+                        life.failed.store(true, Ordering::Release);
+                    }
+                    let add = |to: &AtomicU64, time: Duration| {
+                        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                        to.fetch_add(nanos, Ordering::Relaxed);
+                    };
+                    add(&life.wall, began.elapsed());
+                    add(&life.cpu, thread_cpu().saturating_sub(cpu));
+                }
+            })
+            .context("starting the prune daemon's thread")?;
+        Ok(Self { shared, store: Arc::clone(store), thread: Some(thread) })
     }
 
-    fn phases(&mut self) -> Phases {
-        let appending = std::mem::take(&mut self.appending);
-        let pruning = std::mem::take(&mut self.pruning);
-        vec![
-            ("append: arena write", appending.seen.write),
-            ("append: arena sync", appending.seen.sync),
-            ("append: arena space", appending.seen.space),
-            ("append: index commit", appending.seen.commit),
-            ("append: the rest (check, checksum, copy, ids, rows)", appending.rest()),
-            ("prune: index commit", pruning.seen.commit),
-            ("prune: arena space", pruning.seen.space),
-            ("prune: the rest", pruning.rest()),
-        ]
+    fn take_time(&self) -> (Duration, Duration) {
+        let take = |from: &AtomicU64| Duration::from_nanos(from.swap(0, Ordering::Relaxed));
+        (take(&self.shared.wall), take(&self.shared.cpu))
+    }
+
+    /// Waits until nothing is due.
+    fn wait(&self) {
+        let mut bell = self.shared.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        while bell.due || bell.busy {
+            bell = self.shared.rung.wait(bell).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if !self.shared.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        Err(anyhow!("pruning failed: {}", failure.as_deref().unwrap_or("unknown")))
+    }
+}
+
+impl Shared {
+    /// Waits for the bell; false means stop.
+    fn next(&self) -> bool {
+        let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        bell.busy = false;
+        self.rung.notify_all();
+        while !bell.due && !bell.stop {
+            bell = self.rung.wait(bell).unwrap_or_else(PoisonError::into_inner);
+        }
+        (bell.due, bell.busy) = (false, true);
+        !bell.stop
+    }
+}
+
+impl Drop for Pruner {
+    fn drop(&mut self) {
+        self.shared.bell.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.shared.rung.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            // A panic was printed by the panic hook already.
+        }
+        self.store.forget_prune_due();
     }
 }

@@ -1,6 +1,10 @@
 //! The benchmarks by name: one file each.
 
 mod append_prune;
+mod growth;
+pub mod lookup;
+mod side;
+mod versus;
 
 use std::path::PathBuf;
 
@@ -12,8 +16,17 @@ use crate::results::Report;
 pub struct Setting {
     /// Fewer bytes and fewer cases.
     pub quick: bool,
+    /// Only this case, if one is named: `200KB`, `200KB/32`, `10M`.
+    pub case: Option<String>,
     /// An empty directory on the disk that is measured.
     pub data: PathBuf,
+}
+
+impl Setting {
+    /// Whether a case is wanted, by its name or the name of its kind.
+    fn wants(&self, kind: &str, name: &str) -> bool {
+        self.case.as_deref().is_none_or(|case| case == kind || case == name)
+    }
 }
 
 /// One benchmark.
@@ -24,7 +37,11 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 1] = [Benchmark { name: append_prune::NAME, run: append_prune::run }];
+const ALL: [Benchmark; 3] = [
+    Benchmark { name: append_prune::NAME, run: append_prune::run },
+    Benchmark { name: lookup::NAME, run: lookup::run },
+    Benchmark { name: growth::NAME, run: growth::run },
+];
 
 /// The benchmark of that name, or all of them.
 pub fn choose(name: Option<&str>) -> Result<Vec<Benchmark>> {

@@ -48,37 +48,47 @@ pub struct Case {
 }
 
 /// A contestant's absolute figures in a case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Line {
     /// Who.
     #[serde(flatten)]
     pub identity: Identity,
-    /// Payload megabytes (10⁶ bytes) a second over all rounds.
-    pub mb_per_second: f64,
-    /// Bytes that went to the disk for each payload byte.
-    pub write_amp: f64,
-    /// The share of its time that it was on a processor.
-    pub cpu_share: f64,
+    /// What it reached.
+    #[serde(serialize_with = "as_map")]
+    pub reached: Vec<(&'static str, Figure)>,
     /// What limits it.
     pub limited_by: &'static str,
 }
 
 /// One figure.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Figure {
-    /// A ratio or a share.
+    /// A ratio, a share or another number with a fraction.
     Ratio(f64),
-    /// Bytes.
-    Bytes(u64),
+    /// Bytes, or another count.
+    Count(u64),
+    /// A name.
+    Word(&'static str),
 }
 
 impl std::fmt::Display for Figure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Ratio(ratio) => f.pad(&format!("{ratio:.3}")),
-            Self::Bytes(bytes) => f.pad(&bytes.to_string()),
+            Self::Ratio(ratio) => f.pad(&format!("{ratio:.*}", decimals(*ratio))),
+            Self::Count(count) => f.pad(&count.to_string()),
+            Self::Word(word) => f.pad(word),
         }
+    }
+}
+
+/// As many decimals as leave something to compare of the number.
+fn decimals(number: f64) -> usize {
+    match number.abs() {
+        0.0 => 3,
+        small if small < 0.1 => 6,
+        small if small < 1000.0 => 3,
+        _ => 0,
     }
 }
 
@@ -133,17 +143,23 @@ impl Report {
     pub fn table(&self) -> String {
         let mut out = format!("\n{} ({})\n{}\n", self.name, self.mode, self.work);
         push(&mut out, format_args!("{}\n\n", self.machine.line()));
-        if let Some(first) = self.cases.first() {
-            push(&mut out, format_args!("{:<24}", "case"));
-            for (key, _) in &first.figures {
-                push(&mut out, format_args!("{key:>15}"));
+        let mut keys: Vec<&str> = Vec::new();
+        for (key, _) in self.cases.iter().flat_map(|case| &case.figures) {
+            if !keys.contains(key) {
+                keys.push(key);
             }
-            out.push('\n');
         }
+        push(&mut out, format_args!("{:<32}", "case"));
+        for key in &keys {
+            push(&mut out, format_args!("{key:>17}"));
+        }
+        out.push('\n');
         for case in &self.cases {
-            push(&mut out, format_args!("{:<24}", case.label()));
-            for (_, figure) in &case.figures {
-                push(&mut out, format_args!("{figure:>15}"));
+            push(&mut out, format_args!("{:<32}", case.label()));
+            for key in &keys {
+                let figure = case.figures.iter().find(|(name, _)| name == key);
+                let figure = figure.map_or(Figure::Word("-"), |(_, figure)| figure.clone());
+                push(&mut out, format_args!("{figure:>17}"));
             }
             out.push('\n');
         }
@@ -155,25 +171,21 @@ impl Report {
 }
 
 fn push_details(out: &mut String, case: &Case) {
-    let (low, high) = case
-        .rounds
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(*ratio), high.max(*ratio)));
-    let rounds = case.rounds.len();
-    push(out, format_args!("\n{}: {rounds} rounds from {low:.3} to {high:.3}\n", case.label()));
+    push(out, format_args!("\n{}", case.label()));
+    if !case.rounds.is_empty() {
+        let lowest = case.rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = case.rounds.iter().copied().fold(0.0, f64::max);
+        let rounds = case.rounds.len();
+        push(out, format_args!(": {rounds} rounds from {lowest:.3} to {highest:.3}"));
+    }
+    out.push('\n');
     for line in &case.contestants {
-        let Identity { name, version, settings } = &line.identity;
-        let (speed, cpu) = (line.mb_per_second, line.cpu_share * 100.0);
-        let amp = line.write_amp;
-        push(
-            out,
-            format_args!(
-                "  {name} ({version}): {speed:.0} MB/s, {amp:.2} bytes written a byte, on CPU \
-                 {cpu:.0} %, limited by {}\n    \
-                 {settings}\n",
-                line.limited_by
-            ),
-        );
+        let Identity { name, version, settings, .. } = &line.identity;
+        push(out, format_args!("  {name} ({version}):"));
+        for (key, figure) in &line.reached {
+            push(out, format_args!(" {key} {figure},"));
+        }
+        push(out, format_args!(" limited by {}\n    {settings}\n", line.limited_by));
     }
     for (phase, share) in case.phases.iter().filter(|(_, share)| *share >= 0.005) {
         push(out, format_args!("  {:>5.1} %  {phase}\n", share * 100.0));
@@ -191,18 +203,17 @@ mod tests {
 
     fn report() -> Report {
         let identity = |name: &str| Identity {
+            key: "key",
             name: name.into(),
             version: "1".into(),
             settings: "a < b".into(),
         };
         let line = |name: &str| Line {
             identity: identity(name),
-            mb_per_second: 10.0,
-            write_amp: 1.0,
-            cpu_share: 0.5,
+            reached: vec![("MB/s", Figure::Ratio(10.0))],
             limited_by: "CPU",
         };
-        let figures = vec![("vs_raw", Figure::Ratio(0.5)), ("arena_growth", Figure::Bytes(7))];
+        let figures = vec![("vs_raw", Figure::Ratio(0.5)), ("arena_growth", Figure::Count(7))];
         let machine = Machine {
             cores: 2,
             cpu: "a".into(),

@@ -2,43 +2,49 @@
 //! `fuzz/run seeds` after a format has changed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use secateur_core::{
-    Block, BlockHash, BlockMeta, Payloads, PrunePolicy, TxId, encode_bundle, push_receipt,
-};
+use secateur_core::{Block, BlockMeta, Payloads, PrunePolicy, TxId, encode_bundle, push_receipt};
 use secateur_fuzz::{fixture, format};
 use secateur_store::ground::{MemoryArena, MemoryIndex};
 use secateur_store::{
-    BlobPtr, BlockRecord, ClassTable, Ground, Header, Index, JournalEntry, Layout,
+    Arena, Blob, BlobPtr, BlockRecord, ClassTable, FORMAT_VERSION, Ground, Group, Header, Index,
+    JournalEntry, Layout, Place, RunRecord, Settings, Store, StoreConfig, Table,
 };
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let corpus: PathBuf = std::env::args_os().nth(1).ok_or("usage: seeds <corpus>")?.into();
-    let targets: [(&str, Seeds); 11] = [
+    let targets: [(&str, Seeds); 13] = [
         ("bundle", bundles()?),
         ("receipts", receipts()?),
         ("tx_index", tx_indexes()),
         ("block_record", block_records()),
+        ("run_record", run_records()),
+        ("run_page", run_pages()?),
+        ("run_summary", run_summaries()?),
         ("journal_entry", journal_entries()),
         ("header_row", header_rows()?),
         ("export", exports()),
         ("policy", policies()?),
         ("ids_and_sizes", texts()),
-        ("store_rows", store_rows()?),
         ("ground_files", ground_files()),
     ];
     for (target, seeds) in targets {
-        write(&corpus.join(target), &seeds)?;
+        write(&corpus.join(target), "seed", &seeds)?;
+    }
+    for layout in [Layout::PerBlock, Layout::Packed] {
+        let prefix = format!("seed-{}", layout.name());
+        write(&corpus.join("store_rows"), &prefix, &store_rows(layout)?)?;
     }
     Ok(())
 }
 
-fn write(directory: &Path, seeds: &Seeds) -> std::io::Result<()> {
+fn write(directory: &Path, prefix: &str, seeds: &Seeds) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     for (name, bytes) in seeds {
-        std::fs::write(directory.join(format!("seed-{name}")), bytes)?;
+        std::fs::write(directory.join(format!("{prefix}-{name}")), bytes)?;
     }
     Ok(())
 }
@@ -78,26 +84,153 @@ fn ptr(offset: u64, len: u32) -> BlobPtr {
     BlobPtr { offset, len, class: 4096, generation: 2 }
 }
 
+/// `first u64 · body` as in the target.
 fn block_records() -> Seeds {
-    let record = |lens: [u32; 3], extents: Vec<BlobPtr>| BlockRecord {
+    let record = |height: u64, lens: [u32; 3], place: Place| BlockRecord {
         meta: BlockMeta {
-            height: 7,
-            hash: BlockHash([1; 32]),
-            parent_hash: BlockHash([2; 32]),
+            height,
+            hash: fixture::hash_of(height),
+            parent_hash: fixture::hash_of(height - 1),
             timestamp: 1_700_000_000,
         },
         max_timestamp: 1_700_000_001,
         tx_count: 3,
         lens,
         checksums: [11, 12, 13],
-        extents,
+        place,
     };
-    let none = record([0; 3], Vec::new());
-    let two = record([4096, 3, 48], vec![ptr(4096, 4096), ptr(12288, 51)]);
-    let wrong = record([1, 1, 1], vec![ptr(4096, 4)]);
-    [("empty", none), ("two-regions", two), ("wrong-sum", wrong)]
-        .map(|(name, record)| (name, format::block_record(&record)))
-        .into()
+    let own = |height, lens, ptrs| record(height, lens, Place::Regions(ptrs));
+    let packed = |height: u64| record(height, [9, 0, 48], Place::Stream(8192 + 57 * (height - 7)));
+    let none = own(7, [0; 3], Vec::new());
+    let two = own(8, [4096, 3, 48], vec![ptr(4096, 4096), ptr(12288, 51)]);
+    let wrong = own(7, [1, 1, 1], vec![ptr(4096, 4)]);
+    [
+        ("empty", vec![none.clone()]),
+        ("two-regions", vec![none, two]),
+        ("wrong-sum", vec![wrong]),
+        ("packed", (7..10).map(packed).collect()),
+        ("packed-full", (7..39).map(packed).collect()),
+        ("packed-over", (7..40).map(packed).collect()),
+    ]
+    .map(|(name, records)| {
+        let body = format::group(&Group { records });
+        (name, [&7u64.to_be_bytes(), body.as_slice()].concat())
+    })
+    .into()
+}
+
+/// `number u64 · body` as in the target.
+fn run_records() -> Seeds {
+    let stream = |at, len| Blob { place: Place::Stream(at), len };
+    let own = |len: u32| Blob { place: Place::Regions(vec![ptr(4096, len)]), len: len.into() };
+    let record = |run, filter| RunRecord {
+        number: 3,
+        first: 100,
+        last: 140,
+        entries: 300,
+        missing: 0,
+        run,
+        filter,
+    };
+    let huge = stream((1 << 62) - 1, u64::MAX >> 1);
+    [
+        ("packed", record(Some(stream(8192, 8192)), stream(4096, 800))),
+        ("packed-tombstone", record(None, stream(4096, 800))),
+        ("per-block", record(Some(own(4096)), own(800))),
+        ("missing", RunRecord { missing: 2, ..record(None, own(800)) }),
+        ("backward", RunRecord { first: 141, ..record(None, own(800)) }),
+        ("huge", RunRecord { entries: u64::MAX, ..record(Some(huge), stream(0, 0)) }),
+    ]
+    .map(|(name, record)| {
+        (name, [&3u64.to_be_bytes(), format::run_record(&record).as_slice()].concat())
+    })
+    .into()
+}
+
+/// The pages and the summary of a run of `blocks` blocks, read from the arena of a store that
+/// sealed it. It is a store's first run, so its number is 0.
+fn sealed_run(blocks: u64) -> Result<(Vec<u8>, Vec<u8>), Box<dyn std::error::Error>> {
+    let ground = Ground { arena: MemoryArena::default(), index: MemoryIndex::default() };
+    let config = StoreConfig {
+        layout: Layout::PerBlock,
+        settings: Settings { epoch_ids: 2 * blocks, ..Settings::default() },
+        ..StoreConfig::new(7, [9; 16])
+    };
+    let store = Store::create(ground, config, Arc::new(fixture::StoppedClock))?;
+    for height in 1..=blocks {
+        let mut block = fixture::block(height);
+        // The fixture's ids come again after some hundred blocks; these do not.
+        let tail = &height.to_be_bytes();
+        let below = &(height - 1).to_be_bytes();
+        let end = |id: &mut [u8; 32], tail: &[u8; 8]| id[24..].copy_from_slice(tail);
+        end(&mut block.meta.hash.0, tail);
+        end(&mut block.meta.parent_hash.0, below);
+        store.append(&block)?;
+    }
+    let ground = store.into_ground();
+    let snapshot = ground.index.snapshot()?;
+    let row = snapshot.rows().find(|(table, ..)| *table == Table::Runs).ok_or("no run")?;
+    let body = row.2.get(..row.2.len() - 4).unwrap_or_default();
+    let record = RunRecord::decode(0, body)?;
+    let read = |blob: Option<&Blob>| -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+        let mut bytes = Vec::new();
+        if let Some(Blob { place: Place::Regions(ptrs), .. }) = blob {
+            for ptr in ptrs {
+                let mut part = vec![0; usize::try_from(ptr.len)?];
+                ground.arena.read_at(ptr.offset, &mut part)?;
+                bytes.extend(part);
+            }
+        }
+        Ok(bytes)
+    };
+    Ok((read(record.run.as_ref())?, read(Some(&record.filter))?))
+}
+
+/// `flags u8 · run u64 · page u32 · key u64 · body` as in the target; without the zeros at the end.
+fn run_pages() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let input = |flags: u8, page: u32, bytes: &[u8]| {
+        let body = bytes.get(4..).unwrap_or_default();
+        let used = body.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        // The key of the entry in the middle.
+        let count = body.first_chunk().map_or(0, |count| u16::from_be_bytes(*count));
+        let at = 12 + 24 * usize::from(count / 2);
+        let key = body.get(at..at + 7).unwrap_or_default();
+        let head = [&[flags], &[0; 8][..], &page.to_be_bytes(), &[0], key].concat();
+        [head.as_slice(), body.get(..used).unwrap_or_default()].concat()
+    };
+    let (small, _) = sealed_run(5)?;
+    let (large, _) = sealed_run(150)?;
+    let page = |number: usize| large.get(number * 4096..).unwrap_or_default();
+    Ok(vec![
+        ("five-blocks", input(1, 0, &small)),
+        ("unsorted", input(0, 0, &[&small[..40], &small[64..88], &small[40..64]].concat())),
+        ("wrong-checksum", input(2, 0, &small)),
+        ("short", input(4, 0, &small)),
+        ("full", input(1, 0, &page(0)[..4096])),
+        ("second", input(1, 1, page(1))),
+    ])
+}
+
+/// `flags u8 · head length u16 · head · filter` as in the target.
+fn run_summaries() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let input = |flags: u8, pages: usize, bytes: &[u8]| {
+        let len = 12 + 8 * pages;
+        let (head, rest) = bytes.split_at(len);
+        // Without the filter's checksum and without the whole one.
+        let filter = rest.get(..rest.len() - 8).unwrap_or_default();
+        let prefix = [&[flags][..], &(len as u16).to_be_bytes()].concat();
+        [prefix.as_slice(), head, filter].concat()
+    };
+    let (_, small) = sealed_run(5)?;
+    let (_, large) = sealed_run(150)?;
+    let empty = [b"SRS\x01", &[0; 8][..], b"SFL\x01", &[0; 20], &[0; 8]].concat();
+    Ok(vec![
+        ("five-blocks", input(0, 1, &small)),
+        ("two-pages", input(0, 2, &large)),
+        ("empty", input(0, 0, &empty)),
+        ("wrong-inside", input(1, 1, &small)),
+        ("wrong-outside", input(2, 1, &small)),
+    ])
 }
 
 fn journal_entries() -> Seeds {
@@ -112,7 +245,7 @@ fn header_rows() -> Result<Seeds, Box<dyn std::error::Error>> {
     let odd = ClassTable::explicit(vec![4096, 12288, 1 << 30])?;
     let mut newer = format::header_row(&header(ClassTable::small()));
     if let Some(version) = newer.get_mut(11) {
-        *version = 2;
+        *version = u8::try_from(FORMAT_VERSION + 1)?;
     }
     Ok(vec![
         ("standard", format::header_row(&header(ClassTable::standard()))),
@@ -166,9 +299,9 @@ fn texts() -> Seeds {
 }
 
 /// One seed for each kind of row: the row of the fixture, as it is.
-fn store_rows() -> Result<Seeds, Box<dyn std::error::Error>> {
+fn store_rows(layout: Layout) -> Result<Seeds, Box<dyn std::error::Error>> {
     let ground = Ground { arena: MemoryArena::default(), index: MemoryIndex::default() };
-    let ground = fixture::populate(ground)?.into_ground();
+    let ground = fixture::populate(ground, layout)?.into_ground();
     let snapshot = ground.index.snapshot()?;
     let mut seeds = Seeds::new();
     for (place, (table, key, value)) in snapshot.rows().enumerate() {
@@ -183,7 +316,7 @@ fn store_rows() -> Result<Seeds, Box<dyn std::error::Error>> {
             continue;
         }
         let body = value.get(..value.len() - 4).unwrap_or_default();
-        let mut bytes = vec![u8::try_from(place)?];
+        let mut bytes = vec![layout as u8, u8::try_from(place)?];
         bytes.extend(u16::try_from(body.len())?.to_be_bytes());
         bytes.extend(body);
         seeds.push((name, bytes));
@@ -195,6 +328,7 @@ fn store_rows() -> Result<Seeds, Box<dyn std::error::Error>> {
 fn ground_files() -> Seeds {
     vec![
         ("untouched", Vec::new()),
+        ("per-block", vec![64, 0, 0, 0, 0]),
         ("slot-0", vec![0, 0, 0, 9, 2, 1, 1]),
         ("slot-1", vec![0, 0, 0x10, 9, 2, 1, 1]),
         ("both-slots", vec![0, 0, 0, 0, 1, 1, 0, 0, 0x10, 0, 1, 1]),

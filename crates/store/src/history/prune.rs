@@ -149,7 +149,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             Err(error) => return Err(error),
         }
         // What came meanwhile waits for the next tick, which seals it first.
-        match self.try_prune(limit.min(height), max_ops, by, false)? {
+        let sealed = self.control.lock().sealed_to().map_or(height, |sealed| sealed.max(height));
+        match self.try_prune(limit.min(sealed), max_ops, by, false)? {
             Attempt::Staged(staged) => Ok(*staged),
             Attempt::SealFirst(_) => Err(StoreError::refused("prune", "its ids are not sealed")),
         }
