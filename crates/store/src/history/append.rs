@@ -56,9 +56,9 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// ready meanwhile. It is durable once [`Store::wait`] has said so. A bounded number of
     /// groups is on its way at a time.
     pub fn submit(&self, blocks: &[Block]) -> Result<Ticket, StoreError> {
-        let (measured, buffer) = self.measure(blocks)?;
         self.build_hashes()?;
         self.wait_for_room()?;
+        let (measured, buffer) = self.measure(blocks)?;
         let mut control = self.writer()?;
         let mut txn = self.begin(&mut control)?;
         let known = known_prefix(&txn, &txn.state, &measured)?;

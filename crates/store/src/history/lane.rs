@@ -21,8 +21,9 @@ use crate::ground::{Arena, Index};
 
 /// Jobs that are on their way at most, before a caller must wait.
 const MAX_JOBS: u64 = 16;
-/// Bytes that are on their way at most.
-const MAX_BYTES: u64 = 12 << 20;
+/// Bytes that wait for the writer at most before a caller must: little, so that a buffer that is
+/// filled again is still in the processor's cache. One group may always wait.
+const MAX_WAITING: u64 = 2 << 20;
 
 /// Bytes for the arena: where each part of the buffer goes.
 #[derive(Debug)]
@@ -85,8 +86,9 @@ pub(super) struct Inner {
     pub(super) commit: Queue,
     pub(super) staged: u64,
     pub(super) done: u64,
-    /// Bytes that wait to be written.
-    pub(super) bytes: u64,
+    /// Bytes that are not written yet, and those of them that no write has begun on.
+    pub(super) unwritten: u64,
+    pub(super) waiting: u64,
     pub(super) failure: Option<Failure>,
     pub(super) attached: Attached,
     /// Threads that carry jobs.
@@ -174,7 +176,7 @@ impl Lane {
 
     /// Bytes that are staged and not written yet.
     pub(crate) fn unwritten(&self) -> u64 {
-        self.inner.lock().bytes
+        self.inner.lock().unwritten
     }
 
     /// The newest job that was staged.
@@ -255,7 +257,7 @@ impl Inner {
         for queue in [&mut self.write, &mut self.sync, &mut self.commit] {
             queue.jobs.clear();
         }
-        self.bytes = 0;
+        (self.unwritten, self.waiting) = (0, 0);
         self.failure.get_or_insert(Failure(Some(error)));
     }
 }
@@ -287,7 +289,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         control.adopt(state, runs, mirrors);
         self.cuts.lock().drain(..staging.freed);
         let bytes = staging.writes.iter().map(|write| write.buffer.len() as u64).sum();
-        inner.bytes += bytes;
+        inner.unwritten += bytes;
+        inner.waiting += bytes;
         inner.write.jobs.push_back(Job { number, staging, bytes, changes, ends: control.ends() });
         self.lane.wake(&inner, Stage::Write);
         Ok(number)
@@ -295,9 +298,8 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Waits until there is room for another group.
     pub(crate) fn wait_for_room(&self) -> Result<(), StoreError> {
-        let full = |inner: &Inner| {
-            inner.staged - inner.done >= MAX_JOBS || (inner.bytes >= MAX_BYTES && !inner.idle())
-        };
+        let full =
+            |inner: &Inner| inner.staged - inner.done >= MAX_JOBS || inner.waiting >= MAX_WAITING;
         self.drive(|inner| (!full(inner)).then_some(()))
     }
 

@@ -62,17 +62,18 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let Some(mut job) = inner.write.jobs.pop_front() else { return false };
         inner.write.busy = true;
+        if job.bytes > 0 {
+            inner.waiting = inner.waiting.saturating_sub(job.bytes);
+            // Somebody may wait for room.
+            self.lane.done.notify_all();
+        }
         drop(inner);
         let written = job.staging.writes.iter_mut().try_for_each(|write| self.write_out(write));
         let mut inner = self.lane.inner.lock();
         inner.write.busy = false;
         match written {
             Ok(()) if inner.failure.is_none() => {
-                inner.bytes = inner.bytes.saturating_sub(job.bytes);
-                if job.bytes > 0 {
-                    // Somebody may wait for room.
-                    self.lane.done.notify_all();
-                }
+                inner.unwritten = inner.unwritten.saturating_sub(job.bytes);
                 inner.sync.jobs.push_back(job);
                 self.lane.wake(&inner, Stage::Sync);
             }

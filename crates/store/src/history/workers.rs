@@ -9,6 +9,9 @@ use super::store::Store;
 use crate::StoreError;
 use crate::ground::{Arena, Index};
 
+/// The niceness of the worker that seals.
+const BEHIND_OTHERS: i32 = 10;
+
 /// The running workers of a store. Dropping them finishes what is on its way and ends the
 /// threads; the store goes on without them, each caller carrying its own jobs.
 pub struct Workers {
@@ -35,7 +38,12 @@ impl Workers {
         workers.spawn("secateur-write", store, |store| store.work(Stage::Write))?;
         workers.spawn("secateur-sync", store, |store| store.work(Stage::Sync))?;
         workers.spawn("secateur-commit", store, |store| store.work(Stage::Commit))?;
-        workers.spawn("secateur-seal", store, Store::work_seal)?;
+        workers.spawn("secateur-seal", store, |store| {
+            // Nobody waits for a run, so it gives way to those who carry groups. Where that is
+            // not allowed it only costs speed.
+            rustix::process::setpriority_process(None, BEHIND_OTHERS).unwrap_or_default();
+            store.work_seal();
+        })?;
         Ok(workers)
     }
 
