@@ -19,4 +19,5 @@ mod lookups;
 mod model;
 mod programme;
 mod recovery;
+mod shared_commit;
 mod tidy;

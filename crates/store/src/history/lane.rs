@@ -21,9 +21,8 @@ use crate::ground::{Arena, Index};
 
 /// Jobs that are on their way at most, before a caller must wait.
 const MAX_JOBS: u64 = 16;
-/// Bytes that wait for the writer at most before a caller must: little, so that a buffer that is
-/// filled again is still in the processor's cache. One group may always wait.
-const MAX_WAITING: u64 = 2 << 20;
+/// Bytes that wait for the writer at most, before a caller must wait. One group may always wait.
+const MAX_WAITING: u64 = 16 << 20;
 
 /// Bytes for the arena: where each part of the buffer goes.
 #[derive(Debug)]
