@@ -11,7 +11,7 @@ use secateur_core::{
 use super::cut::Cut;
 use super::lane::{HashChange, Staging};
 use super::place::{Place, Stream};
-use super::record::{BlockRecord, Group, Walk};
+use super::record::{BlockRecord, Walk};
 use super::situation::Situation;
 use super::state::{State, parse_document};
 use super::store::{Control, Store};
@@ -249,13 +249,16 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
             let before = txn.state.used_bytes(&self.header.classes);
             txn.cut_block(record, next, &mut cut)?;
+            if let Some(row) = oldest.row_ended() {
+                // A row that still holds a kept block stays whole; the boundary masks the rest.
+                txn.delete(Table::Blocks, &row.to_be_bytes());
+            }
             txn.retire_runs(candidate.height, tombstone_cap, &mut cut)?;
             candidate.bytes = before.saturating_sub(txn.state.used_bytes(&self.header.classes));
             selection.take(&candidate);
             each(&candidate);
             oldest.advance(txn)?;
         };
-        txn.drop_cut_groups(selection.totals())?;
         let (totals, pressure) = (*selection.totals(), selection.pressure());
         txn.state.pressure = pressure;
         if totals.blocks > 0 {
@@ -315,6 +318,8 @@ pub(crate) struct Oldest {
     walk: Walk,
     now: Option<BlockRecord>,
     next: Option<BlockRecord>,
+    /// The row that ended with the oldest block, and with the one above it.
+    ended: [Option<Height>; 2],
 }
 
 impl Oldest {
@@ -324,8 +329,8 @@ impl Oldest {
             (Some(oldest), Some(head)) => Walk::new(oldest, head.height),
             _ => Walk::new(1, 0),
         };
-        let mut oldest = Self { walk, now: None, next: None };
-        oldest.next = oldest.walk.next(rows)?;
+        let mut oldest = Self { walk, now: None, next: None, ended: [None; 2] };
+        oldest.advance(rows)?;
         oldest.advance(rows)?;
         Ok(oldest)
     }
@@ -335,9 +340,17 @@ impl Oldest {
         Some((self.now.as_ref()?, self.next.as_ref()))
     }
 
+    /// The row that holds nothing but blocks up to the oldest.
+    fn row_ended(&self) -> Option<Height> {
+        let [ended, _] = self.ended;
+        ended
+    }
+
     pub(crate) fn advance(&mut self, rows: &impl Snapshot) -> Result<(), StoreError> {
         self.now = self.next.take();
         self.next = self.walk.next(rows)?;
+        let [_, before] = self.ended;
+        self.ended = [before, self.next.as_ref().and_then(|_| self.walk.row_ended())];
         Ok(())
     }
 }
@@ -365,22 +378,6 @@ impl<S: Snapshot> Txn<'_, S> {
             _ => {}
         }
         self.state.boundary = Some(record.meta.height);
-        Ok(())
-    }
-
-    /// Deletes the rows all of whose blocks were cut. A row that still holds a kept block stays
-    /// whole; the boundary masks the rest of it.
-    fn drop_cut_groups(&mut self, totals: &Totals) -> Result<(), StoreError> {
-        let (Some(mut height), Some(last)) = (totals.first, totals.last) else { return Ok(()) };
-        while height <= last {
-            let Some(group) = Group::around(self, height)? else { return Ok(()) };
-            let (Some(first), Some(end)) = (group.first(), group.last()) else { return Ok(()) };
-            if end < height || end > last {
-                return Ok(());
-            }
-            self.delete(Table::Blocks, &first.to_be_bytes());
-            height = end + 1;
-        }
         Ok(())
     }
 }

@@ -186,13 +186,20 @@ fn check(record: &BlockRecord, from: &Reader<'_>) -> Result<(), CoreError> {
 pub(crate) struct Walk {
     next: Height,
     last: Height,
+    /// The first height of the row that the walk is in.
+    row: Height,
     group: std::vec::IntoIter<BlockRecord>,
 }
 
 impl Walk {
     /// From `first` up to `last`, both included.
     pub(crate) fn new(first: Height, last: Height) -> Self {
-        Self { next: first, last, group: Vec::new().into_iter() }
+        Self { next: first, last, row: first, group: Vec::new().into_iter() }
+    }
+
+    /// The first height of the row that the last record came from, if that was the end of it.
+    pub(crate) fn row_ended(&self) -> Option<Height> {
+        self.group.as_slice().is_empty().then_some(self.row)
     }
 
     /// The next record; every height in the range must be there.
@@ -210,6 +217,7 @@ impl Walk {
                     let Some(group) = group.filter(|group| group.last() >= Some(height)) else {
                         break None;
                     };
+                    self.row = group.first().unwrap_or(height);
                     self.group = group.records.into_iter();
                 }
             }
