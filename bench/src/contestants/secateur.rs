@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use secateur_core::{Block, LookupError, PrunePolicy, TxId};
 use secateur_store::ground::disk::{FileArena, FsVolume, RESERVE_BYTES, RedbIndex, open_ground};
-use secateur_store::{Sabotage, Store, StoreConfig, StoreError, SystemClock, Ticket, Workers};
+use secateur_store::{
+    ClassTable, Sabotage, Store, StoreConfig, StoreError, SystemClock, Ticket, Workers,
+};
 
 use super::meter::{Meter, Metered, Reading, metered};
 use super::{Contestant, IN_FLIGHT, Identity, Phases};
@@ -76,7 +78,8 @@ impl Secateur {
         let meter = Arc::new(Meter::default());
         let ground = open_ground(&FsVolume::open(directory)?, RESERVE_BYTES, Sabotage::None)?;
         let policy = PrunePolicy { target_bytes: budget, ..PrunePolicy::default() };
-        let config = StoreConfig { policy, ..StoreConfig::new(1, [7; 16]) };
+        let classes = ClassTable::for_budget(budget);
+        let config = StoreConfig { policy, classes, ..StoreConfig::new(1, [7; 16]) };
         let store = Store::create(metered(ground, &meter), config, Arc::new(SystemClock))?;
         store.set_pruning_enabled(true)?;
         Self::start(store, meter)

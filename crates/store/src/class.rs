@@ -8,7 +8,7 @@ pub const ALIGNMENT: u32 = 4096;
 pub const MAX_CLASSES: usize = 32;
 const KIB: u32 = 1024;
 /// A budget is measured in at least so many regions, where the classes allow it.
-const REGIONS_PER_BUDGET: u64 = 128;
+const REGIONS_PER_BUDGET: u64 = 512;
 
 /// The classes of a store, smallest first; chosen at creation and kept in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,8 +110,8 @@ mod tests {
     fn a_small_budget_is_measured_in_small_regions() {
         let largest = |target| ClassTable::for_budget(target).largest();
         assert_eq!(largest(0), 4 << 20);
-        assert_eq!(largest(1 << 30), 4 << 20);
-        assert_eq!(largest(24 << 20), 128 << 10);
+        assert_eq!((largest(1 << 30), largest(2 << 30)), (2 << 20, 4 << 20));
+        assert_eq!(largest(100 << 20), 128 << 10);
         assert_eq!(largest(1 << 20), 64 << 10);
     }
 

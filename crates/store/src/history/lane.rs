@@ -21,8 +21,11 @@ use crate::ground::{Arena, Index};
 
 /// Jobs that are on their way at most, before a caller must wait.
 const MAX_JOBS: u64 = 16;
-/// Bytes that wait for the writer at most, before a caller must wait. One group may always wait.
-const MAX_WAITING: u64 = 16 << 20;
+/// Bytes that are on their way at most: a cut goes through the lane behind them, and until it has
+/// passed they take new space.
+const MAX_BYTES: u64 = 32 << 20;
+/// So many groups may be on their way however large they are, one for each stage.
+const FEW_GROUPS: u64 = 3;
 
 /// Bytes for the arena: where each part of the buffer goes.
 #[derive(Debug)]
@@ -85,9 +88,11 @@ pub(super) struct Inner {
     pub(super) commit: Queue,
     pub(super) staged: u64,
     pub(super) done: u64,
-    /// Bytes that are not written yet, and those of them that no write has begun on.
+    /// Bytes that are not written yet.
     pub(super) unwritten: u64,
-    pub(super) waiting: u64,
+    /// Groups that are not committed yet, and their bytes.
+    pub(super) groups: u64,
+    pub(super) uncommitted: u64,
     pub(super) failure: Option<Failure>,
     pub(super) attached: Attached,
     /// Threads that carry jobs.
@@ -256,7 +261,7 @@ impl Inner {
         for queue in [&mut self.write, &mut self.sync, &mut self.commit] {
             queue.jobs.clear();
         }
-        (self.unwritten, self.waiting) = (0, 0);
+        (self.unwritten, self.groups, self.uncommitted) = (0, 0, 0);
         self.failure.get_or_insert(Failure(Some(error)));
     }
 }
@@ -289,7 +294,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.cuts.lock().drain(..staging.freed);
         let bytes = staging.writes.iter().map(|write| write.buffer.len() as u64).sum();
         inner.unwritten += bytes;
-        inner.waiting += bytes;
+        inner.groups += u64::from(bytes > 0);
+        inner.uncommitted += bytes;
         inner.write.jobs.push_back(Job { number, staging, bytes, changes, ends: control.ends() });
         self.lane.wake(&inner, Stage::Write);
         Ok(number)
@@ -297,8 +303,10 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Waits until there is room for another group.
     pub(crate) fn wait_for_room(&self) -> Result<(), StoreError> {
-        let full =
-            |inner: &Inner| inner.staged - inner.done >= MAX_JOBS || inner.waiting >= MAX_WAITING;
+        let full = |inner: &Inner| {
+            inner.staged - inner.done >= MAX_JOBS
+                || (inner.uncommitted >= MAX_BYTES && inner.groups >= FEW_GROUPS)
+        };
         self.drive(|inner| (!full(inner)).then_some(()))
     }
 

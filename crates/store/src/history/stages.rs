@@ -62,11 +62,6 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let Some(mut job) = inner.write.jobs.pop_front() else { return false };
         inner.write.busy = true;
-        if job.bytes > 0 {
-            inner.waiting = inner.waiting.saturating_sub(job.bytes);
-            // Somebody may wait for room.
-            self.lane.done.notify_all();
-        }
         drop(inner);
         let written = job.staging.writes.iter_mut().try_for_each(|write| self.write_out(write));
         let mut inner = self.lane.inner.lock();
@@ -140,6 +135,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         inner.commit.busy = true;
         drop(inner);
         let last = batch.last().map(|job| job.number);
+        let groups = batch.iter().filter(|job| job.bytes > 0).count() as u64;
+        let bytes: u64 = batch.iter().map(|job| job.bytes).sum();
         let committed = self.commit_batch(batch);
         let seal_due = self.lane.has_workers() && self.seal_due();
         let mut inner = self.lane.inner.lock();
@@ -148,6 +145,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         match committed {
             Ok(()) => {
                 inner.done = last.unwrap_or(inner.done);
+                inner.groups = inner.groups.saturating_sub(groups);
+                inner.uncommitted = inner.uncommitted.saturating_sub(bytes);
                 self.lane.done.notify_all();
             }
             Err(error) => self.end_lane(&mut inner, error),

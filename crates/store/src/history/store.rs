@@ -194,7 +194,9 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let under = Ahead { snapshot: self.index.snapshot()?, staged: Arc::clone(&control.ahead) };
         let runs = Arc::clone(&control.runs);
-        Ok(Txn::new(under, control.state.clone(), runs, &self.header, self.sabotage))
+        let mut txn = Txn::new(under, control.state.clone(), runs, &self.header, self.sabotage);
+        txn.marks = control.policy.water_marks();
+        Ok(txn)
     }
 
     /// Commits a batch that has nothing else with it; durable when it returns.

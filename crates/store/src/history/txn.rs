@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use secateur_core::PrunePolicy;
+use secateur_core::{PrunePolicy, WaterMarks};
 use serde::Serialize;
 
 use super::overlay::{Ahead, Overlay, Staged, before_over, get_over, scan_over};
@@ -34,6 +34,8 @@ pub(crate) struct Txn<'a, S> {
     pub sabotage: Sabotage,
     /// Bytes of regions allocated here that the medium has yet to give.
     pub fresh_bytes: u64,
+    /// The budget's water marks, if there is one.
+    pub marks: Option<WaterMarks>,
 }
 
 impl<'a, S: Snapshot> Txn<'a, S> {
@@ -53,6 +55,7 @@ impl<'a, S: Snapshot> Txn<'a, S> {
             header,
             sabotage,
             fresh_bytes: 0,
+            marks: None,
         }
     }
 
