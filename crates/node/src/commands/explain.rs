@@ -95,6 +95,7 @@ fn transaction(story: &ExplainTx) -> String {
                     count(*pruned_before_block)
                 )),
                 LookupError::Pending => sheet.line("is queued and in no block yet"),
+                LookupError::NotFound { searched_from: Some(0) } => sheet.line("is in no block"),
                 LookupError::NotFound { searched_from: Some(from) } => sheet.line(format_args!(
                     "is in no block from {} on; what was below is not known here",
                     count(*from)

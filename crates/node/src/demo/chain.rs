@@ -124,7 +124,7 @@ fn go_on(
 }
 
 /// Regions do not grow with budgets beyond this: a demo's disk may be small.
-const LARGE_DEMO: u64 = 512 << 20;
+const LARGE_DEMO: u64 = 128 << 20;
 
 fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, anyhow::Error> {
     let path = claimed.path().to_path_buf();

@@ -30,7 +30,7 @@ pub fn layout() -> Layout {
 pub fn config(policy: PrunePolicy, settings: Settings) -> StoreConfig {
     let classes = match layout() {
         Layout::PerBlock => ClassTable::small(),
-        Layout::Packed => ClassTable::explicit(vec![4096, 8192, 16 << 10]).unwrap(),
+        Layout::Packed => ClassTable::explicit(vec![4096]).unwrap(),
     };
     let layout = layout();
     StoreConfig { layout, classes, policy, settings, ..StoreConfig::new(7, [3; 16]) }

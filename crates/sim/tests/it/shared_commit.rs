@@ -126,3 +126,51 @@ fn a_plan_beside_a_prune_is_a_plan_of_one_moment() {
     }
     thread.join().unwrap();
 }
+
+#[test]
+fn ids_are_found_while_runs_give_way_to_others() {
+    let settings = Settings { epoch_ids: 12, max_runs: 2, ..Settings::default() };
+    let store = Arc::new(store_with(PrunePolicy::default(), settings));
+    let workers = Workers::start(&store).unwrap();
+    let first = append(&*store, 40);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    for block in &first {
+                        let found = store.get_block_by_hash(&block.meta.hash);
+                        assert_eq!(found.unwrap_or_else(|e| panic!("{e}")), *block);
+                    }
+                }
+            });
+        }
+        for _ in 0..300 {
+            append(&*store, 2);
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+    });
+    drop(workers);
+    assert!(store.get_prune_status().unwrap().ids.runs <= 2 + 1);
+    assert!(store.verify(|_, _| {}).unwrap().is_clean());
+}
+
+#[test]
+fn an_id_that_comes_very_often_is_found_in_its_newest_block() {
+    let settings = Settings { epoch_ids: 5000, ..Settings::default() };
+    let store = store_with(PrunePolicy::default(), settings);
+    let id = secateur_core::TxId([7; 32]);
+    for height in 10..14 {
+        let mut block = next_block(&store, SHAPE);
+        block.payloads.tx_index.clear();
+        for index in 0..3000 {
+            let entry = secateur_core::TxIndexEntry { tx_id: id, height, index };
+            secateur_core::push_tx_index(&mut block.payloads.tx_index, &entry);
+        }
+        store.append(&block).unwrap();
+        assert_eq!(store.get_transaction(&id).unwrap().location.height, height);
+    }
+    let store = Store::open(store.into_ground(), clock()).unwrap();
+    assert_eq!(store.get_transaction(&id).unwrap().location.height, 13);
+    assert!(store.get_prune_status().unwrap().ids.runs > 0);
+}

@@ -3,13 +3,18 @@
 use secateur_core::{Height, PrunePolicy, Strength, check_consumer_name};
 use serde::{Deserialize, Serialize};
 
-use super::state::{Finality, POLICY_KEY, SETTINGS_KEY, Settings, State, load_document};
+use super::state::{
+    Finality, Header, Layout, POLICY_KEY, SETTINGS_KEY, Settings, State, load_document,
+};
 use super::store::Store;
 use crate::StoreError;
 use crate::ground::{Arena, Index, Table};
 
 /// Consumers that a store knows at most.
 const MAX_CONSUMERS: usize = 256;
+
+/// A packed store's budget is at least so many regions: three streams have an open one each.
+const FEWEST_REGIONS: u64 = 8;
 
 /// A named reader of the export whose progress can hold pruning back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +36,25 @@ pub(crate) fn export_head(state: &State, settings: &Settings) -> Option<Height> 
     }
 }
 
+impl Header {
+    /// Refuses a policy that cannot work here: besides its own rules, a packed store needs a
+    /// budget of some regions, or open ones alone would push all history out.
+    pub(crate) fn check_policy(&self, policy: &PrunePolicy) -> Result<(), StoreError> {
+        policy.check()?;
+        let least = FEWEST_REGIONS * self.stretch_len();
+        if self.layout == Layout::Packed && (1..least).contains(&policy.target_bytes) {
+            let reason = format!(
+                "a target of {} bytes is less than {FEWEST_REGIONS} regions of {} bytes; name at \
+                 least {least}, or make the store with smaller classes",
+                policy.target_bytes,
+                self.stretch_len()
+            );
+            return Err(StoreError::refused("policy", reason));
+        }
+        Ok(())
+    }
+}
+
 impl<A: Arena, I: Index> Store<A, I> {
     /// The policy in force.
     pub fn policy(&self) -> PrunePolicy {
@@ -44,7 +68,7 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Changes the policy; an invalid one is refused with the reason and nothing changes.
     pub fn set_prune_policy(&self, policy: PrunePolicy) -> Result<(), StoreError> {
-        policy.check()?;
+        self.header.check_policy(&policy)?;
         let mut control = self.writer()?;
         let mut txn = self.begin(&mut control)?;
         txn.put_document(Table::Meta, POLICY_KEY, &policy)?;

@@ -188,6 +188,14 @@ impl Lane {
         self.inner.lock().staged
     }
 
+    /// Waits until no stage is at work: after a failure nothing new begins.
+    pub(crate) fn wait_until_still(&self) {
+        let mut inner = self.inner.lock();
+        while Stage::ALL.into_iter().any(|stage| inner.queue(stage).busy) {
+            self.done.wait(&mut inner);
+        }
+    }
+
     /// Whether workers carry the jobs.
     pub(crate) fn has_workers(&self) -> bool {
         self.inner.lock().attached == Attached::Yes
@@ -208,7 +216,9 @@ impl Lane {
 
     /// Tells workers to finish and go.
     pub(crate) fn close(&self) {
-        self.inner.lock().attached = Attached::Closing;
+        let mut inner = self.inner.lock();
+        inner.attached = if inner.workers > 0 { Attached::Closing } else { Attached::No };
+        drop(inner);
         self.wake_all();
     }
 

@@ -147,10 +147,10 @@ impl<A: Arena, I: Index> Store<A, I> {
             match attempt() {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(absent)) if self.hashes.changes() == seen => return Err(absent.into()),
-                Err(error) if !error.is_corruption() || self.hashes.changes() == seen => {
-                    return Err(error);
-                }
-                Ok(Err(_)) | Err(_) => {}
+                // What looks damaged may be a run that gave way to another between the two looks.
+                Err(StoreError::Corrupt { .. } | StoreError::StaleGeneration { .. }) => break,
+                Err(error) => return Err(error),
+                Ok(Err(_)) => {}
             }
         }
         let _writers_wait = self.control.lock();
@@ -194,6 +194,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         let known = self.hashes.known(key, view.state.boundary);
         let mut places = known.open;
         for (run, first, last) in known.runs {
+            // The newest places of an id that came often stand last, and they are enough.
+            let first = first.max(last.saturating_sub(1));
             let Some(blob) = &run.record.run else { continue };
             // A run whose last block is cut by now may lie under other bytes.
             if view.state.boundary.is_some_and(|boundary| run.record.last <= boundary) {

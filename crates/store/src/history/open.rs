@@ -75,7 +75,13 @@ impl<A: Arena, I: Index> Store<A, I> {
         config: StoreConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
-        config.policy.check()?;
+        let header = Header {
+            store_id: config.store_id,
+            chain_id: config.chain_id,
+            layout: config.layout,
+            classes: config.classes,
+        };
+        header.check_policy(&config.policy)?;
         if Self::exists(&ground)? {
             return Err(StoreError::refused("create", "there is a store already"));
         }
@@ -84,12 +90,6 @@ impl<A: Arena, I: Index> Store<A, I> {
                 "there is an arena but its index is lost; restore the index file".into(),
             ));
         }
-        let header = Header {
-            store_id: config.store_id,
-            chain_id: config.chain_id,
-            layout: config.layout,
-            classes: config.classes,
-        };
         ground.arena.grow(ARENA_HEADER_LEN)?;
         ground.arena.write_at(0, &header.arena_header())?;
         ground.arena.sync()?;

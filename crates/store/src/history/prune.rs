@@ -107,6 +107,10 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     fn stage_tick(&self) -> Result<Option<Staged>, StoreError> {
         self.blocks_since_tick.store(0, Ordering::Release);
+        if self.is_pruning() {
+            // Whoever prunes now rings when it is done.
+            return Ok(None);
+        }
         let (enabled, max_ops) = {
             let control = self.writer()?;
             let ops = control.policy.max_ops_per_tick;
@@ -128,6 +132,8 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn prune_blocks(&self, limit: Height, max_ops: u64) -> Result<PruneOutcome, StoreError> {
         let staged = self.prune(limit, max_ops, Requester::Operator)?;
         self.wait_for(staged.ticket)?;
+        // The daemon may have found the place taken.
+        self.ring();
         Ok(staged.outcome)
     }
 

@@ -72,7 +72,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 inner.sync.jobs.push_back(job);
                 self.lane.wake(&inner, Stage::Sync);
             }
-            Ok(()) => {}
+            Ok(()) => self.lane.wake_all(),
             Err(error) => self.end_lane(&mut inner, error),
         }
         true
@@ -120,7 +120,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 inner.commit.jobs.push_back(job);
                 self.lane.wake(&inner, Stage::Commit);
             }
-            Ok(()) => {}
+            Ok(()) => self.lane.wake_all(),
             Err(error) => self.end_lane(&mut inner, error),
         }
         true

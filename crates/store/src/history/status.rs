@@ -12,7 +12,7 @@ use super::overlay::Ahead;
 use super::prune::{Oldest, candidate, load_report};
 use super::runs::{load_runs, searched_from, tombstone_cap};
 use super::situation::{Situation, settings_of};
-use super::state::{Layout, State};
+use super::state::State;
 use super::store::Store;
 use super::txn::Txn;
 use super::view::View;
@@ -21,8 +21,8 @@ use crate::ground::{Arena, Index, Snapshot, Table};
 
 /// Quarantine over this share of the target is an alarm.
 const QUARANTINE_ALARM_DIVISOR: u64 = 20;
-/// A packed store whose budget has fewer regions wastes much of it on half-filled ones.
-const FEW_REGIONS: u64 = 16;
+/// Ids may take so much memory besides the filters of runs.
+const ID_MEMORY: u64 = 256 << 20;
 /// A reader that began this many cuts ago is an alarm.
 const OLD_PIN_CUTS: u64 = 64;
 
@@ -214,13 +214,12 @@ impl<A: Arena, I: Index> Store<A, I> {
             status.oldest_pin_age > OLD_PIN_CUTS,
             format!("a reader began {} cuts ago and still holds regions", status.oldest_pin_age),
         );
-        let regions = target / self.header.stretch_len();
+        let ids = status.ids;
         alarm(
-            self.header.layout == Layout::Packed && target > 0 && regions < FEW_REGIONS,
+            ids.memory_bytes > ID_MEMORY + 3 * ids.sealed_ids,
             format!(
-                "the budget is only {regions} regions of {} bytes; a store made with smaller \
-                 classes would keep more in it",
-                self.header.stretch_len()
+                "ids take {} bytes of memory: blocks that are not final cannot be sealed",
+                ids.memory_bytes
             ),
         );
         let all = status.disk_bytes.saturating_add(status.index_bytes);

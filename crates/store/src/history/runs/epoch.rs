@@ -5,10 +5,14 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use parking_lot::RwLock;
 use secateur_core::{Block, CoreError, Height, MAX_SEGMENT_LEN};
 
 use super::format::{IdKind, ReceiptSpan, RunEntry, What, key_of};
+
+/// Places of one id that a lookup looks at: the newest is nearly always the right one.
+const MAX_PLACES: usize = 16;
 
 /// When a segment is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,25 +82,38 @@ fn span(payload: &[u8], offset: usize, end: usize) -> ReceiptSpan {
 /// most ids are never asked for while they are here.
 #[derive(Debug, Default)]
 struct KeyIndex {
+    /// The newest place of each key.
     table: HashTable<u32>,
-    /// How many of the keys are in it.
-    indexed: usize,
+    /// The place before it, of each place; its own number where there is none.
+    before: Vec<u32>,
 }
 
 impl KeyIndex {
     fn catch_up(&mut self, keys: &[u64]) {
-        let new = keys.get(self.indexed..).unwrap_or_default();
+        let known = self.before.len();
+        let new = keys.get(known..).unwrap_or_default();
         self.table.reserve(new.len(), |at| spread(key_at(keys, *at)));
-        for (key, at) in new.iter().zip(self.indexed..) {
+        self.before.reserve(new.len());
+        for (key, at) in new.iter().zip(known..) {
             let at = u32::try_from(at).unwrap_or(u32::MAX);
-            self.table.insert_unique(spread(*key), at, |at| spread(key_at(keys, *at)));
+            let same = |place: &u32| key_at(keys, *place) == *key;
+            match self.table.entry(spread(*key), same, |at| spread(key_at(keys, *at))) {
+                Entry::Occupied(mut newest) => {
+                    self.before.push(std::mem::replace(newest.get_mut(), at));
+                }
+                Entry::Vacant(free) => {
+                    self.before.push(at);
+                    free.insert(at);
+                }
+            }
         }
-        self.indexed = keys.len();
     }
 
+    /// The places of a key, newest first, and not more than anybody needs.
     fn find(&self, keys: &[u64], key: u64) -> Vec<u32> {
-        let same = |at: &u32| key_at(keys, *at) == key;
-        self.table.iter_hash(spread(key)).copied().filter(same).collect()
+        let newest = self.table.find(spread(key), |at| key_at(keys, *at) == key).copied();
+        let before = |at: &u32| self.before.get(*at as usize).copied().filter(|older| older < at);
+        std::iter::successors(newest, before).take(MAX_PLACES).collect()
     }
 }
 
@@ -105,7 +122,8 @@ impl KeyIndex {
 pub(crate) struct Segment {
     pub first: Height,
     pub last: Height,
-    /// Payload bytes of its blocks.
+    /// Payload bytes of each of its blocks, and of all.
+    sizes: Vec<u64>,
     bytes: u64,
     /// It is full: later blocks go into the next one.
     pub closed: bool,
@@ -122,6 +140,7 @@ impl Segment {
         Self {
             first,
             last: first,
+            sizes: Vec::new(),
             bytes: 0,
             closed: false,
             damaged: Vec::new(),
@@ -136,6 +155,7 @@ impl Segment {
         // Heights of one segment are close together: it closes long before 2³² blocks.
         let delta = u32::try_from(block.height - self.first).unwrap_or(u32::MAX);
         self.last = block.height;
+        self.sizes.push(block.bytes);
         self.bytes += block.bytes;
         for (key, what) in &block.ids {
             self.keys.push(*key);
@@ -149,7 +169,7 @@ impl Segment {
     /// The places of a key, newest first.
     pub(crate) fn find(&self, key: u64) -> Vec<(Height, What)> {
         let index = self.index.read();
-        let mut found = if index.indexed == self.keys.len() {
+        let found = if index.before.len() == self.keys.len() {
             index.find(&self.keys, key)
         } else {
             drop(index);
@@ -157,7 +177,6 @@ impl Segment {
             index.catch_up(&self.keys);
             index.find(&self.keys, key)
         };
-        found.sort_unstable_by(|a, b| b.cmp(a));
         let place = |at: u32| self.places.get(at as usize).copied();
         found
             .into_iter()
@@ -180,9 +199,14 @@ impl Segment {
         let keep = self.places.partition_point(|(delta, _)| self.first + u64::from(*delta) <= to);
         let (keys, places) = (self.keys.split_off(keep), self.places.split_off(keep));
         *self.index.get_mut() = KeyIndex::default();
+        let blocks = usize::try_from(to + 1 - self.first).unwrap_or(usize::MAX);
+        let sizes = self.sizes.split_off(blocks.min(self.sizes.len()));
         let mut above = Self::new(to + 1, 0);
         above.last = self.last;
         let shift = u32::try_from(to + 1 - self.first).unwrap_or(u32::MAX);
+        above.bytes = sizes.iter().sum();
+        above.sizes = sizes;
+        self.bytes -= above.bytes;
         above.keys = keys;
         above.places = places.into_iter().map(|(delta, what)| (delta - shift, what)).collect();
         above.damaged = self.damaged.iter().copied().filter(|height| *height > to).collect();
@@ -195,7 +219,7 @@ impl Segment {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<u64>()
             + self.places.capacity() * size_of::<(u32, What)>()
-            + self.index.read().table.capacity() * 5
+            + self.index.read().before.capacity() * 9
     }
 
     /// How many ids it has.
@@ -225,6 +249,7 @@ impl Clone for Segment {
     fn clone(&self) -> Self {
         Self {
             damaged: self.damaged.clone(),
+            sizes: self.sizes.clone(),
             keys: self.keys.clone(),
             places: self.places.clone(),
             index: RwLock::default(),
@@ -270,7 +295,7 @@ mod tests {
             segment.find(key).into_iter().map(|(height, _)| height).collect()
         };
         assert_eq!(heights(&segment, 1501), [150]);
-        assert_eq!(heights(&segment, 7), (100..200).rev().collect::<Vec<_>>());
+        assert_eq!(heights(&segment, 7), (184..200).rev().collect::<Vec<_>>());
         segment.truncate(149);
         assert_eq!((heights(&segment, 1501), heights(&segment, 1491)), (vec![], vec![149]));
         assert_eq!(segment.last, 149);

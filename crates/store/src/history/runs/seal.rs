@@ -195,6 +195,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         if self.poisoned().is_none() {
             self.flush()?;
+        } else {
+            self.lane.wait_until_still();
         }
         let room = self.build_room(&control)?;
         self.hashes.fill(room);
