@@ -30,7 +30,7 @@ impl Times {
         if quick {
             Self { budget: 128 * MIB, warm_up: seconds(2), measured: Duration::from_millis(1500) }
         } else {
-            Self { budget: 512 * MIB, warm_up: seconds(15), measured: seconds(8) }
+            Self { budget: 512 * MIB, warm_up: seconds(8), measured: seconds(4) }
         }
     }
 }

@@ -96,6 +96,7 @@ pub(super) struct Inner {
     pub(super) failure: Option<Failure>,
     pub(super) attached: Attached,
     /// Threads that carry jobs.
+    #[cfg(feature = "disk")]
     pub(super) workers: usize,
     /// An epoch waits to be sealed.
     pub(super) seal_due: bool,
@@ -103,6 +104,7 @@ pub(super) struct Inner {
 
 /// The workers, as callers see them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only the disk has workers"))]
 pub(super) enum Attached {
     /// Callers carry their own jobs.
     #[default]
@@ -250,6 +252,7 @@ impl Inner {
         self.failure.is_none() && !queue.busy && !queue.jobs.is_empty()
     }
 
+    #[cfg(feature = "disk")]
     pub(super) fn idle(&self) -> bool {
         let still = |queue: &Queue| queue.jobs.is_empty() && !queue.busy;
         Stage::ALL.into_iter().all(|stage| still(self.queue(stage)))
@@ -336,6 +339,11 @@ impl<A: Arena, I: Index> Store<A, I> {
             let mut inner = self.lane.inner.lock();
             if reached(&inner).is_some() {
                 return Ok(());
+            }
+            if inner.failure.is_some() && inner.commit.busy {
+                // It may be durable after all, and two who ask must not hear two things.
+                self.lane.done.wait(&mut inner);
+                continue;
             }
             if inner.failure.is_some() {
                 let original = inner.failure.as_mut().and_then(|failure| failure.0.take());

@@ -211,7 +211,8 @@ impl<A: Arena, I: Index> Store<A, I> {
                 let entries = find_in_page(run.record.number, number, page, key);
                 found.extend(entries.map_err(row_error("run"))?);
             }
-            let place = |e: &RunEntry| (run.record.first + u64::from(e.height_delta), e.what);
+            let first = run.record.first;
+            let place = |e: &RunEntry| (first.saturating_add(u64::from(e.height_delta)), e.what);
             places.extend(found.iter().rev().map(place));
         }
         let boundary = view.state.boundary;
@@ -228,6 +229,8 @@ impl<A: Arena, I: Index> Store<A, I> {
     ) -> Result<LookupError, StoreError> {
         if let Some(pruned_before_block) = view.state.boundary
             && (trail.pruned || self.hashes.is_buried(key))
+            // It may have come again in a kept block whose ids cannot be read.
+            && trail.damaged.is_none_or(|damaged| damaged <= pruned_before_block)
         {
             return Ok(LookupError::Pruned { pruned_before_block });
         }

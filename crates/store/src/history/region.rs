@@ -32,6 +32,9 @@ impl BlobPtr {
             class: from.u32()?,
             generation: from.u32()?,
         };
+        if ptr.offset.checked_add(u64::from(ptr.class)).is_none() {
+            return Err(from.error(format!("a region at {}", ptr.offset)));
+        }
         if ptr.len > ptr.class {
             return Err(from.error(format!("{} bytes in a region of {}", ptr.len, ptr.class)));
         }

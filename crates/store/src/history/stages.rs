@@ -95,7 +95,10 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Ends the lane because nobody carries on what was begun.
     #[cfg(feature = "disk")]
     pub(crate) fn give_up(&self, why: &str) {
-        self.end_lane(&mut self.lane.inner.lock(), StoreError::Poisoned(why.into()));
+        let mut inner = self.lane.inner.lock();
+        // Whoever waits for a stage to come to rest would wait for the one that is gone.
+        (inner.write.busy, inner.sync.busy, inner.commit.busy) = (false, false, false);
+        self.end_lane(&mut inner, StoreError::Poisoned(why.into()));
     }
 
     fn end_lane(&self, inner: &mut Inner, error: StoreError) {

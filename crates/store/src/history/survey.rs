@@ -252,6 +252,17 @@ impl Survey {
                         }
                     }
                     Some((Place::Stream(position), len)) => {
+                        let [history, runs, filters] = state.streams;
+                        let end = match stream {
+                            Stream::History => history,
+                            Stream::Runs => runs,
+                            Stream::Filters => filters,
+                        };
+                        if position + len > end {
+                            let detail = format!("run {} lies beyond its stream", run.number);
+                            self.report.find(FindingKind::Run, 3, false, detail);
+                            continue;
+                        }
                         self.stretch_users.push((stream, *position..position + len));
                     }
                     None => {}

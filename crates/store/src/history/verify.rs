@@ -182,7 +182,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 return Err(wrong("a page is not where its filter expects it"));
             }
             for entry in found {
-                let height = record.first + u64::from(entry.height_delta);
+                let height = record.first.saturating_add(u64::from(entry.height_delta));
                 if !summary.filter.contains(entry.key) || height > record.last {
                     return Err(wrong("it holds an id that its filter denies"));
                 }

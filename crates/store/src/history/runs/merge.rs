@@ -70,7 +70,9 @@ impl<A: Arena, I: Index> Store<A, I> {
 
 /// The neighbours with the fewest ids together.
 fn smallest_pair(live: &[&RunRecord]) -> Option<(RunRecord, RunRecord)> {
-    let pairs = live.iter().zip(live.iter().skip(1));
+    // Between two that are no neighbours there are blocks whose ids were forgotten.
+    let next = |(older, newer): &(&&RunRecord, &&RunRecord)| older.last + 1 == newer.first;
+    let pairs = live.iter().zip(live.iter().skip(1)).filter(next);
     let (older, newer) = pairs.min_by_key(|(a, b)| a.entries.saturating_add(b.entries))?;
     Some(((*older).clone(), (*newer).clone()))
 }

@@ -128,7 +128,7 @@ impl Room {
                 .chain(missing)
                 .copied()
                 .find(kept)
-                .or_else(|| self.damaged.first().map(|(_, last)| *last)),
+                .or_else(|| self.damaged.iter().map(|(_, last)| *last).max()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Sealing: a full and final segment of the open epoch becomes a run in the arena. Write, sync,
 //! one batch: a crash before leaves nothing. Also here: how the room is built from what is stored.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
@@ -11,14 +12,15 @@ use super::record::{Blob, RunRecord, tombstone_cap};
 use super::room::{LiveRun, Room, Tomb};
 use crate::StoreError;
 use crate::error::row_error;
-use crate::ground::{Arena, Index, Snapshot};
+use crate::ground::{Arena, Index, Snapshot, Table};
 use crate::history::cut::Cut;
 use crate::history::lane::{HashChange, Staging, Write};
 use crate::history::place::{Place, Stream, pieces};
-use crate::history::record::Walk;
+use crate::history::record::{Group, Walk};
 use crate::history::store::{Control, Store};
 use crate::history::txn::Txn;
 use crate::history::view::View;
+use crate::rows::u64_key;
 
 /// The blocks whose ids a run holds.
 pub(super) struct Covers {
@@ -262,19 +264,40 @@ impl<A: Arena, I: Index> Store<A, I> {
         };
         let first = sealed.map_or(oldest, |sealed| oldest.max(sealed + 1));
         let mut walk = Walk::new(first, head.height);
-        for height in first..=head.height {
+        let mut next = Some(first);
+        while let Some(height) = next.filter(|height| *height <= head.height) {
             let restored = self.stored_ids(&mut walk, height);
             match restored {
-                Ok(ids) => room.restore(height, Some(ids), limits),
+                Ok(ids) => {
+                    room.restore(height, Some(ids), limits);
+                    next = Some(height + 1);
+                }
                 // One damaged block must not keep all other hashes from being found.
                 Err(error) if error.is_corruption() => {
                     room.restore(height, None, limits);
-                    walk = Walk::new(height + 1, head.height);
+                    next = self.recorded_above(height)?;
+                    walk = Walk::new(next.unwrap_or(head.height), head.height);
                 }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// The next height that a row may hold: however far away the head is said to be, rows are few.
+    fn recorded_above(&self, height: Height) -> Result<Option<Height>, StoreError> {
+        let snapshot = self.view()?.snapshot;
+        let above = height + 1;
+        if matches!(Group::around(&snapshot, above), Ok(Some(group)) if group.last() >= Some(above))
+        {
+            return Ok(Some(above));
+        }
+        let mut next = None;
+        snapshot.scan(Table::Blocks, &above.to_be_bytes(), &mut |key, _| {
+            next = u64_key(Table::Blocks, key).ok();
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(next)
     }
 
     /// The ids of a stored block, from its payloads.
