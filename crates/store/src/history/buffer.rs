@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use crate::class::ALIGNMENT;
 
 const ALIGN: usize = ALIGNMENT as usize;
-/// Buffers that are kept for reuse, and how large one may be for that.
+/// Buffers that are kept for reuse, and how much they may take together.
 const KEPT: usize = 6;
-const KEPT_BYTES: usize = 16 << 20;
+const KEPT_BYTES: usize = 128 << 20;
 
 /// Bytes whose first one lies on a page border.
 #[derive(Debug, Default)]
@@ -43,7 +43,8 @@ impl Buffers {
     /// Takes a buffer back.
     pub(crate) fn give_back(&self, buffer: Buffer) {
         let mut free = self.free.lock();
-        if free.len() < KEPT && buffer.bytes.capacity() <= KEPT_BYTES {
+        let kept: usize = free.iter().map(|buffer| buffer.bytes.capacity()).sum();
+        if free.len() < KEPT && kept + buffer.bytes.capacity() <= KEPT_BYTES {
             free.push(buffer);
         }
     }

@@ -88,6 +88,8 @@ pub(super) struct Inner {
     pub(super) commit: Queue,
     pub(super) staged: u64,
     pub(super) done: u64,
+    /// The newest job that somebody waits for.
+    pub(super) wanted: u64,
     /// Bytes that are not written yet.
     pub(super) unwritten: u64,
     /// Groups that are not committed yet, and their bytes.
@@ -249,7 +251,17 @@ impl Inner {
 
     pub(super) fn can(&self, stage: Stage) -> bool {
         let queue = self.queue(stage);
-        self.failure.is_none() && !queue.busy && !queue.jobs.is_empty()
+        let ready = self.failure.is_none() && !queue.busy && !queue.jobs.is_empty();
+        ready && (stage != Stage::Commit || self.is_worth_a_commit())
+    }
+
+    /// A commit costs a sync, so cuts that nobody waits for ride along with the next group, unless
+    /// the lane is full or about to close.
+    fn is_worth_a_commit(&self) -> bool {
+        let pressing = |job: &Job| job.bytes > 0 || job.number <= self.wanted;
+        self.commit.jobs.iter().any(pressing)
+            || self.staged - self.done >= MAX_JOBS
+            || self.attached == Attached::Closing
     }
 
     #[cfg(feature = "disk")]
@@ -325,6 +337,11 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// Waits until a job is durable.
     pub(crate) fn wait_for(&self, number: u64) -> Result<(), StoreError> {
+        {
+            let mut inner = self.lane.inner.lock();
+            inner.wanted = inner.wanted.max(number);
+            self.lane.wake(&inner, Stage::Commit);
+        }
         self.drive(|inner| (inner.done >= number).then_some(()))
     }
 
