@@ -23,11 +23,14 @@ fn a_full_disk_is_survived(mebibytes: u64) {
     assert_eq!(ask(&data, "explain block 1")["state"], "kept");
     assert_eq!(ask(&data, "verify")["clean"], true);
     assert_eq!(ledger.check(&open_store(&data), "full disk"), None);
+    // Another attempt may find room for a small group, and then ends in the same way.
     run(&data, "demo --blocks 100000").ends(8);
+    let head = ask(&data, "status")["head"].clone();
+    assert!(head.as_u64() >= Some(newest));
 
     // Something else takes what was left over, to the last byte.
     disk.fill();
-    assert_eq!(ask(&data, "status")["head"], newest);
+    assert_eq!(ask(&data, "status")["head"], head);
     run(&data, "demo --blocks 100000").ends(8).complains("disk full");
     assert_eq!(ask(&data, "verify")["clean"], true);
 
