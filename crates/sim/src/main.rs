@@ -90,7 +90,7 @@ struct Load {
     #[arg(long, default_value_t = 130_000)]
     blocks: u64,
     /// The budget; the default keeps somewhat over 100,000 blocks.
-    #[arg(long, default_value_t = 540 << 20)]
+    #[arg(long, default_value_t = 252 << 20)]
     target_bytes: u64,
 }
 
