@@ -294,7 +294,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         let mut next = None;
         snapshot.scan(Table::Blocks, &above.to_be_bytes(), &mut |key, _| {
-            next = u64_key(Table::Blocks, key).ok();
+            next = Some(u64_key(Table::Blocks, key)?);
             Ok(ControlFlow::Break(()))
         })?;
         Ok(next)
