@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use secateur_store::{Arena, Change, Ground, Index, Space, StoreError};
+use secateur_store::{Arena, Change, Ground, Index, Space, StoreError, Table};
 
 /// Time by kind of call since it was last taken.
 #[derive(Debug, Default)]
@@ -14,6 +14,7 @@ pub struct Meter {
     sync: AtomicU64,
     space: AtomicU64,
     commit: AtomicU64,
+    cut_commit: AtomicU64,
     reads: AtomicU64,
     commits: AtomicU64,
 }
@@ -29,6 +30,8 @@ pub struct Reading {
     pub space: Duration,
     /// Committing to the index, its syncs included.
     pub commit: Duration,
+    /// In those of them that carry neither a block nor a run: cuts that went alone.
+    pub cut_commit: Duration,
     /// How many commits.
     pub commits: u64,
 }
@@ -47,6 +50,7 @@ impl Meter {
             sync: take(&self.sync),
             space: take(&self.space),
             commit: take(&self.commit),
+            cut_commit: take(&self.cut_commit),
             commits: self.commits.swap(0, Ordering::Relaxed),
         }
     }
@@ -115,7 +119,15 @@ impl<I: Index> Index for Metered<I> {
 
     fn commit(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         self.meter.commits.fetch_add(1, Ordering::Relaxed);
-        timed(&self.meter.commit, || self.inner.commit(changes))
+        let brings = |change: &Change| {
+            matches!(change.table, Table::Blocks | Table::Runs) && change.value.is_some()
+        };
+        let commit = |changes| timed(&self.meter.commit, || self.inner.commit(changes));
+        if changes.iter().any(brings) {
+            commit(changes)
+        } else {
+            timed(&self.meter.cut_commit, || commit(changes))
+        }
     }
 
     fn bytes(&self) -> Result<u64, StoreError> {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use secateur_core::{Block, LookupError, PrunePolicy, TxId};
+use secateur_core::{Block, BlockHash, LookupError, PrunePolicy, Segment, TxId};
 use secateur_store::ground::disk::{FileArena, FsVolume, RESERVE_BYTES, RedbIndex, open_ground};
 use secateur_store::{
     ClassTable, Sabotage, Store, StoreConfig, StoreError, SystemClock, Ticket, Workers,
@@ -17,7 +17,7 @@ use secateur_store::{
 
 use super::meter::{Meter, Metered, Reading, metered};
 use super::{Contestant, IN_FLIGHT, Identity, Phases};
-use crate::measure::{float, share, thread_cpu};
+use crate::measure::thread_cpu;
 
 type MeteredStore = Store<Metered<FileArena<FsVolume>>, Metered<RedbIndex>>;
 
@@ -39,8 +39,8 @@ pub struct Standing {
 pub struct Spent {
     /// What the prune daemon's thread was on a processor.
     cut: Duration,
-    /// In commits of the index.
-    commit: Duration,
+    /// In commits that carry cuts alone.
+    cut_commit: Duration,
     /// By the kind of work. It goes on in several threads, so the sum may be more than the time
     /// on the wall.
     pub phases: Phases,
@@ -49,12 +49,10 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What cutting took while so many groups were appended: the daemon on a processor, and
-    /// every commit beyond one a group. Cuts that ride along with a group's commit cost no sync
-    /// of their own. (Commits of sealed runs are counted too; they are few.)
-    pub fn cutting(&self, groups: u64) -> Duration {
-        let alone = share(float(self.commits.saturating_sub(groups)), float(self.commits));
-        self.cut + self.commit.mul_f64(alone)
+    /// What cutting took: the daemon on a processor, and every commit that carries cuts alone.
+    /// Cuts that ride along with a group's commit cost no sync of their own.
+    pub fn cutting(&self) -> Duration {
+        self.cut + self.cut_commit
     }
 }
 
@@ -128,13 +126,13 @@ impl Secateur {
 
     /// Whether the receipt of a transaction is there.
     pub fn has_receipt(&self, id: &TxId) -> Result<bool> {
-        match self.store.get_receipt(id) {
-            Ok(receipt) => Ok(!receipt.is_empty()),
-            Err(StoreError::Lookup(LookupError::NotFound { .. } | LookupError::Pruned { .. })) => {
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(there(self.store.get_receipt(id))?.is_some_and(|receipt| !receipt.is_empty()))
+    }
+
+    /// Whether the block of a hash is there, with so many bytes of its own.
+    pub fn has_block(&self, hash: &BlockHash, len: usize) -> Result<bool> {
+        let found = there(self.store.get_payload_by_hash(hash, Segment::Block))?;
+        Ok(found.is_some_and(|(_, block)| block.len() == len))
     }
 
     /// Reads of the arena so far.
@@ -159,7 +157,7 @@ impl Secateur {
 
     /// Where its time went since this was last called.
     pub fn spent(&mut self) -> Spent {
-        let Reading { write, sync, space, commit, commits } = self.meter.take();
+        let Reading { write, sync, space, commit, cut_commit, commits } = self.meter.take();
         let (working, cut) = self.pruner.take_time();
         let phases = vec![
             ("caller: handing groups in (check, checksum, ids, copy)", self.submitting),
@@ -172,7 +170,18 @@ impl Secateur {
             ("prune daemon: on a processor", cut),
         ];
         (self.submitting, self.waiting) = (Duration::ZERO, Duration::ZERO);
-        Spent { cut, commit, phases, commits }
+        Spent { cut, cut_commit, phases, commits }
+    }
+}
+
+/// What a lookup found, if it found anything.
+fn there<T>(found: Result<T, StoreError>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(StoreError::Lookup(LookupError::NotFound { .. } | LookupError::Pruned { .. })) => {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -276,7 +276,7 @@ fn own_figures(
 ) -> Result<Vec<(&'static str, Figure)>> {
     let standing = secateur.standing()?;
     let at_half = arena.get(arena.len() / 2).copied().unwrap_or(0);
-    let cut = spent.cutting(ours.total.groups);
+    let cut = spent.cutting();
     let kept = ours.feed.newest_bytes(standing.kept_blocks);
     Ok(vec![
         ("write_amp", Figure::Ratio(ours.total.write_amp())),

@@ -93,7 +93,7 @@ impl Scale {
         let turn = self.side.turn(&mut self.store, pool, None)?;
         let blocks = float(turn.groups * GROUP as u64);
         self.append.push(share(turn.wall.as_secs_f64() * 1e9, blocks));
-        let cut = self.store.spent().cutting(turn.groups);
+        let cut = self.store.spent().cutting();
         self.cut.push(share(cut.as_secs_f64() * 1e9, blocks));
         self.remember(pool)?;
         let began = Instant::now();

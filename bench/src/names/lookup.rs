@@ -1,4 +1,5 @@
-//! `lookup`: the receipt of a transaction by its id, present and absent, hot and cold.
+//! `lookup`: the receipt of a transaction by its id and the block of a hash, present and absent,
+//! hot and cold.
 //!
 //! Every store answers in a process of its own, so that its memory can be told; the processes
 //! take turns, and the page cache of a store's files is emptied before its turn.
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Setting;
 use crate::contestants::Identity;
-use crate::contestants::finders::{Finder, Ids, KINDS, Kind, id, word};
+use crate::contestants::finders::{BLOCK_TRANSACTIONS, Finder, Ids, KINDS, Kind, hash, id, word};
 use crate::machine::Machine;
 use crate::measure::{float, median, resident_bytes, share};
 use crate::results::{Case, Figure, Line, Report};
@@ -39,14 +40,42 @@ pub struct Answer {
     settings: String,
     open_seconds: f64,
     resident_bytes: f64,
-    /// Nanoseconds a lookup, in the order of [`KINDS_OF_LOOKUP`].
-    nanos: [f64; 4],
+    /// Nanoseconds a lookup, in the order of [`WAYS`].
+    nanos: [f64; WAYS.len()],
     /// Arena reads a lookup, in the same order; none where they cannot be counted.
-    reads: Option<[f64; 4]>,
+    reads: Option<[f64; WAYS.len()]>,
 }
 
-const KINDS_OF_LOOKUP: [(&str, &str); 4] =
-    [("present", "cold"), ("absent", "cold"), ("present", "hot"), ("absent", "hot")];
+/// Ways of asking: what for, whether it is there, and in which state the caches are. A cold one is
+/// followed by its absent twin, with which it takes turns.
+const WAYS: [(Sought, &str, &str); 8] = [
+    (Sought::Receipt, "present", "cold"),
+    (Sought::Receipt, "absent", "cold"),
+    (Sought::Block, "present", "cold"),
+    (Sought::Block, "absent", "cold"),
+    (Sought::Receipt, "present", "hot"),
+    (Sought::Receipt, "absent", "hot"),
+    (Sought::Block, "present", "hot"),
+    (Sought::Block, "absent", "hot"),
+];
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy)]
+enum Sought {
+    /// A receipt by its transaction's id.
+    Receipt,
+    /// A block by its hash.
+    Block,
+}
+
+impl Sought {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Receipt => "tx",
+            Self::Block => "block",
+        }
+    }
+}
 
 /// Runs every case.
 pub fn run(setting: &Setting) -> Result<Report> {
@@ -72,7 +101,7 @@ pub fn run(setting: &Setting) -> Result<Report> {
     }
     Ok(Report {
         name: NAME,
-        work: "the receipt of a transaction by its id".into(),
+        work: "the receipt of a transaction by its id, a block by its hash".into(),
         mode: if setting.quick { "quick" } else { "full" },
         machine: Machine::look(&setting.data),
         cases,
@@ -123,13 +152,20 @@ pub fn answer(mut words: impl Iterator<Item = String>) -> Result<()> {
     finder.find(&id(u64::from(u32::MAX)))?;
     let open_seconds = began.elapsed().as_secs_f64();
     let present = millions * 1_000_000;
-    let mut turn = Turns { finder: finder.as_ref(), present, nanos: [0.0; 4], reads: [0.0; 4] };
+    let mut turn = Turns {
+        finder: finder.as_ref(),
+        present,
+        nanos: [0.0; WAYS.len()],
+        reads: [0.0; WAYS.len()],
+    };
     let seed = round << 40;
-    turn.measure(0, 2, COLD, 1, seed)?;
-    for slot in [2, 3] {
+    for cold in [0, 2] {
+        turn.measure(cold, 2, COLD, 1, seed)?;
+    }
+    for hot in 4..WAYS.len() {
         // Once to warm up, and then for the clock.
-        turn.measure(slot, 1, HOT, 1, seed)?;
-        turn.measure(slot, 1, HOT, HOT_PASSES, seed)?;
+        turn.measure(hot, 1, HOT, 1, seed)?;
+        turn.measure(hot, 1, HOT, HOT_PASSES, seed)?;
     }
     let Identity { name, version, settings, .. } = finder.identity();
     let answer = Answer {
@@ -148,13 +184,12 @@ pub fn answer(mut words: impl Iterator<Item = String>) -> Result<()> {
 struct Turns<'a> {
     finder: &'a dyn Finder,
     present: u64,
-    nanos: [f64; 4],
-    reads: [f64; 4],
+    nanos: [f64; WAYS.len()],
+    reads: [f64; WAYS.len()],
 }
 
 impl Turns<'_> {
-    /// Fills `slots` slots from `first` on, taking turns between them. Even slots ask for
-    /// present ids, odd ones for absent ids.
+    /// Fills `slots` slots from `first` on, taking turns between them.
     fn measure(
         &mut self,
         first: usize,
@@ -163,23 +198,13 @@ impl Turns<'_> {
         passes: u64,
         seed: u64,
     ) -> Result<()> {
-        let (mut nanos, mut reads) = ([0u128; 4], [0u64; 4]);
+        let (mut nanos, mut reads) = ([0u128; WAYS.len()], [0u64; WAYS.len()]);
         for number in (0..ids * passes).map(|n| n % ids) {
             for slot in first..first + slots {
-                let wanted = slot % 2 == 0;
-                let chosen = word(seed + number, 7) % self.present;
-                let id = id(if wanted { chosen } else { chosen + self.present });
-                let before = self.finder.reads().unwrap_or(0);
-                let began = Instant::now();
-                let found = self.finder.find(&id)?;
-                let took = began.elapsed().as_nanos();
-                if found != wanted {
-                    bail!("an id was found: {found}, but it should be {wanted}");
-                }
-                let after = self.finder.reads().unwrap_or(0);
+                let (took, read) = self.ask(slot, word(seed + number, 7))?;
                 if let (Some(nanos), Some(reads)) = (nanos.get_mut(slot), reads.get_mut(slot)) {
                     *nanos += took;
-                    *reads += after - before;
+                    *reads += read;
                 }
             }
         }
@@ -193,6 +218,34 @@ impl Turns<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Turns<'_> {
+    /// One lookup, chosen by a random word: its time and its arena reads.
+    fn ask(&self, slot: usize, random: u64) -> Result<(u128, u64)> {
+        let (sought, there, _) = WAYS.get(slot).context("there is no such way of asking")?;
+        let wanted = *there == "present";
+        let number = match sought {
+            Sought::Receipt => self.present,
+            Sought::Block => self.present / BLOCK_TRANSACTIONS,
+        };
+        let chosen = random % number + if wanted { 0 } else { number };
+        let key = match sought {
+            Sought::Receipt => id(chosen),
+            Sought::Block => hash(chosen + 1),
+        };
+        let before = self.finder.reads().unwrap_or(0);
+        let began = Instant::now();
+        let found = match sought {
+            Sought::Receipt => self.finder.find(&key)?,
+            Sought::Block => self.finder.find_block(&key)?,
+        };
+        let took = began.elapsed().as_nanos();
+        if found != wanted {
+            bail!("{sought:?} {chosen} was found: {found}, but it should be {wanted}");
+        }
+        Ok((took, self.finder.reads().unwrap_or(0) - before))
     }
 }
 
@@ -215,11 +268,15 @@ fn forget_pages(directory: &Path) -> Result<()> {
 fn cases_of(millions: u32, answers: &[(&Kind, Vec<Answer>)]) -> Vec<Case> {
     let ids = format!("{millions}M");
     let mut cases = Vec::new();
-    for ((kind, state), slot) in KINDS_OF_LOOKUP.into_iter().zip(0..) {
+    for ((sought, kind, state), slot) in WAYS.into_iter().zip(0..) {
         let nanos = |answer: &Answer| answer.nanos.get(slot).copied().unwrap_or(0.0);
         let reads = |answer: &Answer| answer.reads.and_then(|reads| reads.get(slot).copied());
-        let labels =
-            vec![("ids", ids.clone()), ("kind", kind.to_owned()), ("state", state.to_owned())];
+        let labels = vec![
+            ("ids", ids.clone()),
+            ("of", sought.name().to_owned()),
+            ("kind", kind.to_owned()),
+            ("state", state.to_owned()),
+        ];
         let case = compare(labels, answers, nanos, "ns a lookup");
         let Some(mut case) = case else { continue };
         let ours = answers.first().map(|(_, ours)| ours.as_slice()).unwrap_or_default();

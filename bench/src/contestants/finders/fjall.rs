@@ -1,17 +1,19 @@
-//! fjall: a keyspace of ids and one of receipts.
+//! fjall: a keyspace each of ids, receipts, hashes and blocks.
 
 use std::path::Path;
 
 use anyhow::Result;
 use fjall::{Database, Keyspace};
 
-use super::{CACHE, Finder, Ids, RECEIPT_LEN};
+use super::{BLOCK_LEN, CACHE, Finder, Ids, RECEIPT_LEN};
 use crate::contestants::Identity;
 use crate::contestants::peers::fjall_parts::{VERSION, id_options, open as open_database};
 
 struct Fjall {
     ids: Keyspace,
     receipts: Keyspace,
+    hashes: Keyspace,
+    blocks: Keyspace,
     _database: Database,
 }
 
@@ -19,22 +21,29 @@ fn opened(directory: &Path) -> Result<Fjall> {
     let database = open_database(directory, CACHE)?;
     let ids = database.keyspace("ids", id_options)?;
     let receipts = database.keyspace("receipts", id_options)?;
-    Ok(Fjall { ids, receipts, _database: database })
+    let hashes = database.keyspace("hashes", id_options)?;
+    let blocks = database.keyspace("blocks", id_options)?;
+    Ok(Fjall { ids, receipts, hashes, blocks, _database: database })
 }
 
-/// Bulk-loads both in key order.
+/// Bulk-loads all in key order.
 pub fn load(directory: &Path, ids: &Ids) -> Result<()> {
     let to = opened(directory)?;
-    let mut rows = to.ids.start_ingestion()?;
-    for (id, place) in ids.by_id() {
-        rows.write(id, place)?;
+    fill(&to.ids, ids.by_id())?;
+    fill(&to.receipts, ids.by_place())?;
+    fill(&to.hashes, ids.by_hash())?;
+    fill(&to.blocks, ids.by_height())
+}
+
+fn fill<const K: usize, const V: usize>(
+    to: &Keyspace,
+    rows: impl Iterator<Item = ([u8; K], [u8; V])>,
+) -> Result<()> {
+    let mut to = to.start_ingestion()?;
+    for (key, value) in rows {
+        to.write(key, value)?;
     }
-    rows.finish()?;
-    let mut rows = to.receipts.start_ingestion()?;
-    for (place, receipt) in ids.by_place() {
-        rows.write(place, receipt)?;
-    }
-    Ok(rows.finish()?)
+    Ok(to.finish()?)
 }
 
 /// Opens it.
@@ -49,8 +58,7 @@ impl Finder for Fjall {
             name: "fjall".into(),
             version: VERSION.into(),
             settings: format!(
-                "ids and receipts bulk-loaded in key order, {} MiB cache, no compression, default \
-                 filters",
+                "bulk-loaded in key order, {} MiB cache, no compression, default filters",
                 CACHE >> 20
             ),
         }
@@ -59,5 +67,9 @@ impl Finder for Fjall {
     fn find(&self, id: &[u8; 32]) -> Result<bool> {
         let Some(place) = self.ids.get(id)? else { return Ok(false) };
         Ok(self.receipts.get(place)?.is_some_and(|receipt| receipt.len() == RECEIPT_LEN))
+    }
+    fn find_block(&self, hash: &[u8; 32]) -> Result<bool> {
+        let Some(height) = self.hashes.get(hash)? else { return Ok(false) };
+        Ok(self.blocks.get(height)?.is_some_and(|block| block.len() == BLOCK_LEN))
     }
 }

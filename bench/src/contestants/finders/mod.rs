@@ -1,8 +1,10 @@
-//! Those who answer "the receipt of this transaction": loaded once, opened again for each turn.
+//! Those who answer "the receipt of this transaction" and "the block of this hash": loaded once,
+//! opened again for each turn.
 //!
-//! Peers keep two things, as they would have to: transaction id → place, and place → receipt. A
-//! lookup is a read of each. They are bulk-loaded in key order, which leaves each of them in the
-//! best state it can be in: no log, nothing to compact, one table deep.
+//! Peers keep four things, as they would have to: transaction id → place, place → receipt, block
+//! hash → height, height → block. A lookup is a read of two. They are bulk-loaded in key order,
+//! which leaves each of them in the best state it can be in: no log, nothing to compact, one table
+//! deep.
 
 mod fjall;
 mod redb;
@@ -22,6 +24,8 @@ use super::peers::Place;
 pub const BLOCK_TRANSACTIONS: u64 = 2_000;
 /// Bytes of a receipt.
 pub const RECEIPT_LEN: usize = 16;
+/// Bytes of a block beside its receipts and its transaction index.
+pub const BLOCK_LEN: usize = 512;
 /// What each peer may cache.
 const CACHE: u64 = 256 << 20;
 
@@ -31,6 +35,8 @@ pub trait Finder {
     fn identity(&self) -> Identity;
     /// Whether the receipt of a transaction is there and what it should be.
     fn find(&self, id: &[u8; 32]) -> Result<bool>;
+    /// Whether the block of a hash is there and as long as it should be.
+    fn find_block(&self, hash: &[u8; 32]) -> Result<bool>;
     /// Reads of the arena so far, where that can be counted.
     fn reads(&self) -> Option<u64> {
         None
@@ -83,6 +89,24 @@ impl Ids {
     pub fn by_place(&self) -> impl Iterator<Item = ([u8; 12], [u8; RECEIPT_LEN])> {
         (0..self.number()).map(|i| (place(i).encode(), receipt(i)))
     }
+
+    /// How many blocks they are in.
+    pub fn blocks(&self) -> u64 {
+        self.number().div_ceil(BLOCK_TRANSACTIONS)
+    }
+
+    /// Block hashes with their heights, in the order of the hashes.
+    pub fn by_hash(&self) -> impl Iterator<Item = ([u8; 32], [u8; 8])> {
+        let mut rows: Vec<_> =
+            (1..=self.blocks()).map(|height| (hash(height), height.to_be_bytes())).collect();
+        rows.sort_unstable();
+        rows.into_iter()
+    }
+
+    /// Heights with their blocks, in order.
+    pub fn by_height(&self) -> impl Iterator<Item = ([u8; 8], [u8; BLOCK_LEN])> {
+        (1..=self.blocks()).map(|height| (height.to_be_bytes(), [1; BLOCK_LEN]))
+    }
 }
 
 /// The id of a transaction by its number; one over the number of loaded ones is absent.
@@ -92,6 +116,11 @@ pub fn id(number: u64) -> [u8; 32] {
         part.copy_from_slice(&word(number, k).to_be_bytes());
     }
     id
+}
+
+/// The hash of the block at a height; one over the number of loaded ones is absent.
+pub fn hash(height: Height) -> [u8; 32] {
+    id(u64::MAX / 16 - height)
 }
 
 /// Where the transaction of a number is.
@@ -134,6 +163,11 @@ mod tests {
             for number in (0..20_000).step_by(97) {
                 assert!(finder.find(&id(number)).unwrap(), "{} {number}", kind.key);
                 assert!(!finder.find(&id(number + 20_000)).unwrap(), "{} {number}", kind.key);
+            }
+            for height in 1..=ids.blocks() {
+                assert!(finder.find_block(&hash(height)).unwrap(), "{} {height}", kind.key);
+                let absent = hash(height + ids.blocks());
+                assert!(!finder.find_block(&absent).unwrap(), "{} {height}", kind.key);
             }
         }
         std::fs::remove_dir_all(&at).unwrap();

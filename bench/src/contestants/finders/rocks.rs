@@ -1,10 +1,10 @@
-//! `RocksDB`: a database of ids and one of receipts.
+//! `RocksDB`: a database each of ids, receipts, hashes and blocks.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{CACHE, Finder, Ids, RECEIPT_LEN};
+use super::{BLOCK_LEN, CACHE, Finder, Ids, RECEIPT_LEN};
 use crate::contestants::Identity;
 use crate::contestants::peers::rocks_parts::{Db, IDS, Options, TableWriter, version};
 
@@ -14,18 +14,23 @@ const FILE_ROWS: u64 = 1 << 20;
 struct Rocks {
     ids: Db,
     receipts: Db,
+    hashes: Db,
+    blocks: Db,
     directory: PathBuf,
 }
 
 /// Writes sorted table files and hands them over.
 pub fn load(directory: &Path, ids: &Ids) -> Result<()> {
-    let rows = ids.by_id().map(|(id, place)| (id.to_vec(), place.to_vec()));
-    load_one(&directory.join("ids"), rows)?;
-    let rows = ids.by_place().map(|(place, receipt)| (place.to_vec(), receipt.to_vec()));
-    load_one(&directory.join("receipts"), rows)
+    load_one(&directory.join("ids"), ids.by_id())?;
+    load_one(&directory.join("receipts"), ids.by_place())?;
+    load_one(&directory.join("hashes"), ids.by_hash())?;
+    load_one(&directory.join("blocks"), ids.by_height())
 }
 
-fn load_one(directory: &Path, rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+fn load_one<const K: usize, const V: usize>(
+    directory: &Path,
+    rows: impl Iterator<Item = ([u8; K], [u8; V])>,
+) -> Result<()> {
     let options = Options::new(&IDS)?;
     let db = Db::open(directory, &options)?;
     let mut files: Vec<PathBuf> = Vec::new();
@@ -50,9 +55,16 @@ fn load_one(directory: &Path, rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) ->
 /// Opens it.
 pub fn open(directory: &Path) -> Result<Box<dyn Finder>> {
     let options = Options::new(&IDS)?;
-    let ids = Db::open(&directory.join("ids"), &options)?;
-    let receipts = Db::open(&directory.join("receipts"), &options)?;
-    Ok(Box::new(Rocks { ids, receipts, directory: directory.to_owned() }))
+    let open = |name: &str| Db::open(&directory.join(name), &options);
+    let (ids, receipts) = (open("ids")?, open("receipts")?);
+    let (hashes, blocks) = (open("hashes")?, open("blocks")?);
+    Ok(Box::new(Rocks { ids, receipts, hashes, blocks, directory: directory.to_owned() }))
+}
+
+/// Looks up in one what another says; whether that is as long as it should be is the answer.
+fn follow(from: &Db, to: &Db, key: &[u8], len: usize) -> Result<bool> {
+    let found = from.get(None, key, |next| to.get(None, next, |value| value.len() == len))?;
+    found.map_or(Ok(false), |value| Ok(value?.unwrap_or(false)))
 }
 
 impl Finder for Rocks {
@@ -62,17 +74,17 @@ impl Finder for Rocks {
             name: "RocksDB".into(),
             version: version(&self.directory.join("ids")),
             settings: format!(
-                "ids and receipts bulk-loaded from sorted table files, {} MiB block cache for \
-                 both, bloom filters of 10 bits, no compression",
+                "bulk-loaded from sorted table files, {} MiB block cache for all, bloom filters of 10 bits, no compression",
                 CACHE >> 20
             ),
         }
     }
 
     fn find(&self, id: &[u8; 32]) -> Result<bool> {
-        let found = self.ids.get(None, id, |place| {
-            self.receipts.get(None, place, |receipt| receipt.len() == RECEIPT_LEN)
-        })?;
-        found.map_or(Ok(false), |receipt| Ok(receipt?.unwrap_or(false)))
+        follow(&self.ids, &self.receipts, id, RECEIPT_LEN)
+    }
+
+    fn find_block(&self, hash: &[u8; 32]) -> Result<bool> {
+        follow(&self.hashes, &self.blocks, hash, BLOCK_LEN)
     }
 }

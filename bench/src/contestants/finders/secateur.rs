@@ -7,7 +7,7 @@ use secateur_core::{
     Block, BlockHash, BlockMeta, Payloads, TxId, TxIndexEntry, push_receipt, push_tx_index,
 };
 
-use super::{BLOCK_TRANSACTIONS, Finder, Ids, id, place, receipt, word};
+use super::{BLOCK_LEN, BLOCK_TRANSACTIONS, Finder, Ids, hash, id, place, receipt};
 use crate::contestants::{Contestant, Identity, Secateur};
 
 const GROUP: usize = 32;
@@ -31,7 +31,7 @@ pub fn load(directory: &Path, ids: &Ids) -> Result<()> {
 
 /// The block whose first transaction has that number.
 fn block(first: u64, transactions: u64) -> Result<Block> {
-    let mut payloads = Payloads { block: vec![1; 512], ..Payloads::default() };
+    let mut payloads = Payloads { block: vec![1; BLOCK_LEN], ..Payloads::default() };
     for number in first..first + transactions {
         let (tx_id, at) = (TxId(id(number)), place(number));
         push_receipt(&mut payloads.receipts, &tx_id, &receipt(number))?;
@@ -39,14 +39,7 @@ fn block(first: u64, transactions: u64) -> Result<Block> {
         push_tx_index(&mut payloads.tx_index, &entry);
     }
     let height = place(first).height;
-    let hash = |height: u64| {
-        let mut hash = BlockHash::default();
-        for (part, k) in hash.0.chunks_exact_mut(8).zip(0..) {
-            part.copy_from_slice(&word(u64::MAX / 16 - height, k).to_be_bytes());
-        }
-        hash
-    };
-    let (parent_hash, hash) = (hash(height - 1), hash(height));
+    let (parent_hash, hash) = (BlockHash(hash(height - 1)), BlockHash(hash(height)));
     let meta = BlockMeta { height, hash, parent_hash, timestamp: 1_700_000_000 + height };
     Ok(Block { meta, payloads })
 }
@@ -63,6 +56,10 @@ impl Finder for Secateur {
 
     fn find(&self, id: &[u8; 32]) -> Result<bool> {
         self.has_receipt(&TxId(*id))
+    }
+
+    fn find_block(&self, hash: &[u8; 32]) -> Result<bool> {
+        self.has_block(&BlockHash(*hash), BLOCK_LEN)
     }
 
     fn reads(&self) -> Option<u64> {

@@ -20,7 +20,9 @@ use crate::StoreError;
 use crate::ground::{Arena, Index};
 
 /// Jobs that are on their way at most, before a caller must wait.
-const MAX_JOBS: u64 = 16;
+const MAX_JOBS: u64 = 64;
+/// Groups among them at most.
+const MAX_GROUPS: u64 = 16;
 /// Bytes that are on their way at most: a cut goes through the lane behind them, and until it has
 /// passed they take new space.
 const MAX_BYTES: u64 = 32 << 20;
@@ -330,6 +332,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub(crate) fn wait_for_room(&self) -> Result<(), StoreError> {
         let full = |inner: &Inner| {
             inner.staged - inner.done >= MAX_JOBS
+                || inner.groups >= MAX_GROUPS
                 || (inner.uncommitted >= MAX_BYTES && inner.groups >= FEW_GROUPS)
         };
         self.drive(|inner| (!full(inner)).then_some(()))
@@ -343,6 +346,14 @@ impl<A: Arena, I: Index> Store<A, I> {
             self.lane.wake(&inner, Stage::Commit);
         }
         self.drive(|inner| (inner.done >= number).then_some(()))
+    }
+
+    /// Waits until groups that come by have made cuts durable, up to a job, and have freed them:
+    /// then they cost no sync of their own. False once no group is on its way.
+    pub(crate) fn settled_along(&self, number: u64) -> Result<bool, StoreError> {
+        let along = |inner: &Inner| inner.done >= number && self.cuts.lock().is_empty();
+        self.drive(|inner| (inner.groups == 0 || along(inner)).then_some(()))?;
+        Ok(along(&self.lane.inner.lock()))
     }
 
     /// Waits until everything that was staged is durable.

@@ -82,6 +82,38 @@ impl<A: Arena, I: Index> Store<A, I> {
 
     /// A block by its hash.
     pub fn get_block_by_hash(&self, hash: &BlockHash) -> Result<Block, StoreError> {
+        self.by_hash(hash, |view, record| view.block(&record))
+    }
+
+    /// One payload of a block by its number, and what the index knows of the block.
+    pub fn get_payload(
+        &self,
+        height: Height,
+        segment: Segment,
+    ) -> Result<(BlockRecord, Vec<u8>), StoreError> {
+        let view = self.view()?;
+        let record = view.record(height)?;
+        let payload = view.payload(&record, segment)?;
+        Ok((record, payload))
+    }
+
+    /// One payload of a block by its hash, and what the index knows of the block.
+    pub fn get_payload_by_hash(
+        &self,
+        hash: &BlockHash,
+        segment: Segment,
+    ) -> Result<(BlockRecord, Vec<u8>), StoreError> {
+        self.by_hash(hash, |view, record| {
+            let payload = view.payload(&record, segment)?;
+            Ok((record, payload))
+        })
+    }
+
+    fn by_hash<T>(
+        &self,
+        hash: &BlockHash,
+        read: impl Fn(&View<'_, A, I::Snapshot>, BlockRecord) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let key = key_of(IdKind::Block, self.header.hash_seed(), &hash.0);
         self.look_up(|| {
             let view = self.view()?;
@@ -92,7 +124,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                     && let Some(record) = record_if_kept(&view, *height)?
                     && record.meta.hash == *hash
                 {
-                    return view.block(&record).map(Ok);
+                    return read(&view, record).map(Ok);
                 }
             }
             self.absence(&view, key, &trail).map(Err)

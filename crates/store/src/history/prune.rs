@@ -100,7 +100,11 @@ impl<A: Arena, I: Index> Store<A, I> {
             self.wait_for_room()?;
             let Some(staged) = self.stage_tick()? else { return Ok(()) };
             if !heard(&staged.outcome) || !staged.outcome.more() {
-                return self.settle().map(drop);
+                return if self.settled_along(staged.ticket)? {
+                    Ok(())
+                } else {
+                    self.settle().map(drop)
+                };
             }
         }
     }
