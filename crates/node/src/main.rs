@@ -5,14 +5,23 @@
 //! deliberately does not: any decision about what is kept or cut. That is in `secateur-core` and
 //! `secateur-store`, and this crate only asks.
 
+#![allow(dead_code, unused_imports, reason = "SKELETON")]
+
 mod cli;
 mod commands;
+mod config;
 mod data_dir;
 mod demo;
 mod durable;
 mod error;
 mod evm;
 mod exit;
+mod follow;
+mod grpc;
+mod http;
+mod rpc;
+mod security;
+mod service;
 mod ui;
 
 use std::process::ExitCode;

@@ -1,8 +1,10 @@
 //! The commands on a data directory, a file each. A command opens the directory, asks the store,
 //! and shows the answer; nothing is decided here.
 
+mod config;
 mod explain;
 mod holds;
+mod node;
 mod plan;
 mod policy;
 mod prune;
@@ -28,6 +30,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     };
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
+        Command::Node(args) => node::run(&args, named),
+        Command::Config(verb) => config::run(&verb, ui),
         Command::Status => status::run(&open(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),
         Command::Prune(args) => prune::run(&open(named)?, &args, ui),

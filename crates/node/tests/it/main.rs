@@ -13,5 +13,6 @@ mod commands;
 mod demo;
 mod disk_full;
 mod kill;
+mod node;
 mod terminal;
 mod tool;

@@ -169,7 +169,7 @@ pub struct Running {
 impl Running {
     pub fn start(data: &Path, words: &str) -> Self {
         let mut child =
-            secateur(data, words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            secateur(data, words).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }

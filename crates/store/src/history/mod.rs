@@ -13,6 +13,7 @@ mod lane;
 mod lookup;
 mod open;
 mod overlay;
+mod parts;
 mod pins;
 mod place;
 mod prune;
@@ -42,6 +43,7 @@ pub use lookup::TransactionView;
 pub use open::StoreConfig;
 #[cfg(feature = "disk")]
 pub(crate) use open::arena_is_begun;
+pub use parts::MAX_PARTS;
 pub use place::Place;
 pub use prune::{MAX_REPORTS, PruneOutcome, Requester};
 pub use queue::{MAX_QUEUED, Queued};

@@ -1,0 +1,5 @@
+//! What is counted.
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {}
