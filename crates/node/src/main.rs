@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod data_dir;
 mod demo;
+mod desk;
 mod durable;
 mod error;
 mod evm;

@@ -17,17 +17,15 @@ use std::path::PathBuf;
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Command};
-use crate::data_dir::{DEFAULT_DATA, DataDir};
-use crate::demo;
+use crate::data_dir::DEFAULT_DATA;
+use crate::{demo, desk};
 use crate::ui::{self, Ui};
 
 /// Runs what the command line asks for.
 pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     let ui = Ui { json: cli.json };
     let named = cli.data;
-    let open = |named: Option<PathBuf>| {
-        DataDir::open(&named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA)))
-    };
+    let open = |named: Option<PathBuf>| desk::open(named, DEFAULT_DATA);
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
         Command::Node(args) => node::run(&args, named),
