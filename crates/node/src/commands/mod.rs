@@ -18,8 +18,8 @@ use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Command};
 use crate::data_dir::DEFAULT_DATA;
-use crate::{demo, desk};
 use crate::ui::{self, Ui};
+use crate::{demo, desk};
 
 /// Runs what the command line asks for.
 pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {

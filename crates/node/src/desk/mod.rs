@@ -172,10 +172,7 @@ impl Desk {
     }
 
     /// Recomputes every invariant. `at` hears how far it is, where that can be told.
-    pub(crate) fn verify(
-        &self,
-        at: impl FnMut(u64, u64),
-    ) -> Result<VerifyReport, anyhow::Error> {
+    pub(crate) fn verify(&self, at: impl FnMut(u64, u64)) -> Result<VerifyReport, anyhow::Error> {
         match self {
             Self::Here(data) => Ok(data.store.verify(at)?),
             Self::There(remote) => remote.verify(),
