@@ -69,6 +69,12 @@ pub(crate) struct DemoArgs {
     /// The seed of a new demo's chain [default: 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
+    /// Where HTTP, JSON-RPC and metrics listen [default: 127.0.0.1:7740, or any free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// Where gRPC listens [default: 127.0.0.1:7741, or any free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
     /// Print plain lines even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,

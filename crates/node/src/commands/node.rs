@@ -13,8 +13,8 @@ use crate::data_dir::{Claimed, DEFAULT_DATA, DataDir, random_store_id};
 use crate::error::NodeError;
 use crate::follow;
 use crate::security::check_bind;
-use crate::service::Service;
-use crate::ui;
+use crate::service::{Options, Service};
+use crate::ui::{self, words::listening};
 
 /// The chain of a new directory where nobody names one.
 const DEFAULT_CHAIN: u64 = 1;
@@ -25,9 +25,9 @@ pub(crate) fn run(args: &ServiceArgs, named: Option<PathBuf>) -> Result<(), anyh
     start_log(&config.log)?;
     let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let data = open(&path, &config)?;
-    let service = Service::start(data, &config)?;
+    let service = Service::start(data, &config, Options { observe: None, any_port: false })?;
     // For scripts: everything answers from this line on.
-    ui::print(&format!("listening http={} grpc={}\n", service.http, service.grpc))?;
+    ui::print(&listening(service.http, service.grpc))?;
     service.run()
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
 pub(crate) use reading::Reading;
-pub(crate) use start::Service;
+pub(crate) use start::{Observer, Options, Service};
 
 use crate::config::{Chain, Limits};
 use crate::follow::Standing;

@@ -18,8 +18,6 @@ pub(crate) struct NodeFile {
     pub(crate) pid: u32,
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
-    /// Whether both speak TLS.
-    pub(crate) tls: bool,
     pub(crate) admin_token: String,
 }
 

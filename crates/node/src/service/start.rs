@@ -15,7 +15,7 @@ use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::follow::{self, Standing};
 use crate::http::metrics::Metrics;
-use crate::security::{Guard, check_bind, new_token};
+use crate::security::{Guard, Token, check_bind, new_token};
 use crate::{grpc, http};
 
 /// A task of the service, by its name.
@@ -32,23 +32,42 @@ pub(crate) struct Service {
     runtime: Option<Runtime>,
     daemon: Option<Daemon>,
     workers: Option<Workers>,
-    data: DataDir,
+    data: Option<DataDir>,
+}
+
+/// Who hears of every prune tick.
+pub(crate) type Observer = Box<dyn FnMut(Result<&PruneOutcome, &StoreError>) + Send>;
+
+/// What differs between those who start a service.
+pub(crate) struct Options {
+    /// Who hears of prune ticks, beside the log.
+    pub(crate) observe: Option<Observer>,
+    /// Any free port will do where the configured one is taken.
+    pub(crate) any_port: bool,
 }
 
 impl Service {
     /// Opens the sockets, starts workers, daemon and servers, and says in `node.json` where they
     /// are. Nothing is left behind when any of it fails.
-    pub(crate) fn start(data: DataDir, config: &Config) -> Result<Self, anyhow::Error> {
+    pub(crate) fn start(
+        data: DataDir,
+        config: &Config,
+        options: Options,
+    ) -> Result<Self, anyhow::Error> {
         check_bind(config)?;
         let own = new_token()?;
         let guard = Arc::new(Guard::new(config, &data.path, &own)?);
-        let tls = config.tls.as_ref().map(http::tls::read).transpose()?;
-        let (http_socket, http) = listen("http.addr", config.http)?;
-        let (grpc_socket, grpc) = listen("grpc.addr", config.grpc)?;
+        let sockets = Sockets::open(config, options.any_port)?;
         let (stop, stopping) = watch::channel(false);
         let (say, standing) = watch::channel(Standing::default());
         let workers = Some(Workers::start(&data.store)?);
-        let daemon = Some(Daemon::start(Arc::clone(&data.store), report)?);
+        let mut observe = options.observe;
+        let daemon = Some(Daemon::start(Arc::clone(&data.store), move |outcome| {
+            report(outcome);
+            if let Some(observe) = &mut observe {
+                observe(outcome);
+            }
+        })?);
         let node = Arc::new(Node {
             store: Arc::clone(&data.store),
             path: data.path.clone(),
@@ -64,28 +83,19 @@ impl Service {
             .thread_name("secateur-serve")
             .build()
             .context("starting the threads that serve")?;
+        let (http, grpc, file) = (sockets.http.1, sockets.grpc.1, sockets.node_file(own));
         let mut tasks: Vec<Task> = Vec::new();
         {
             let _inside = runtime.enter();
-            let serving = grpc::serve(&node, &guard, grpc_socket, config.tls.as_ref())?;
-            tasks.push(("gRPC", tokio::spawn(serving)));
-            let serving = http::serve(&node, &guard, http_socket, tls)?;
-            tasks.push(("HTTP", tokio::spawn(serving)));
+            sockets.serve(&node, &guard, config, &mut tasks)?;
             if let Some(follow) = &config.follow {
                 let following = follow::run(Arc::clone(&node), follow.clone(), say);
                 tasks.push(("follow", tokio::spawn(following)));
             }
         }
-        NodeFile {
-            pid: std::process::id(),
-            http,
-            grpc,
-            tls: config.tls.is_some(),
-            admin_token: own.0,
-        }
-        .write(&data.path)?;
+        file.write(&data.path)?;
         tracing::info!(%http, %grpc, data = %data.path.display(), "the node is up");
-        let runtime = Some(runtime);
+        let (runtime, data) = (Some(runtime), Some(data));
         Ok(Self { node, http, grpc, stop, tasks, runtime, daemon, workers, data })
     }
 
@@ -99,9 +109,10 @@ impl Service {
         ended
     }
 
-    /// Stops everything and waits for it.
-    pub(crate) fn stop(mut self) {
+    /// Stops everything and waits for it; the data directory is the caller's again.
+    pub(crate) fn stop(mut self) -> Option<DataDir> {
         self.end();
+        self.data.take()
     }
 
     fn end(&mut self) {
@@ -121,7 +132,7 @@ impl Service {
         runtime.shutdown_timeout(GRACE);
         drop(self.daemon.take());
         drop(self.workers.take());
-        NodeFile::remove(&self.data.path);
+        NodeFile::remove(&self.node.path);
         tracing::info!("stopped; everything that was acknowledged is on disk");
     }
 }
@@ -135,17 +146,70 @@ impl Drop for Service {
     }
 }
 
-fn listen(
-    key: &'static str,
-    address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), anyhow::Error> {
-    let open = || {
+type Socket = (TcpListener, SocketAddr);
+
+/// The open sockets. Where the public ones speak TLS there is a second pair on the loopback for
+/// commands of the same machine, which show the token of `node.json`.
+struct Sockets {
+    http: Socket,
+    grpc: Socket,
+    local: Option<(Socket, Socket)>,
+}
+
+impl Sockets {
+    fn open(config: &Config, any_port: bool) -> Result<Self, anyhow::Error> {
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let local = match config.tls {
+            Some(_) => Some((listen("http", here, false)?, listen("grpc", here, false)?)),
+            None => None,
+        };
+        let http = listen("http.addr", config.http, any_port)?;
+        let grpc = listen("grpc.addr", config.grpc, any_port)?;
+        Ok(Self { http, grpc, local })
+    }
+
+    /// What commands on this machine must know.
+    fn node_file(&self, own: Token) -> NodeFile {
+        let (http, grpc) = match &self.local {
+            Some(((_, http), (_, grpc))) => (*http, *grpc),
+            None => (self.http.1, self.grpc.1),
+        };
+        NodeFile { pid: std::process::id(), http, grpc, admin_token: own.0 }
+    }
+
+    fn serve(
+        self,
+        node: &Arc<Node>,
+        guard: &Arc<Guard>,
+        config: &Config,
+        tasks: &mut Vec<Task>,
+    ) -> Result<(), anyhow::Error> {
+        let tls = config.tls.as_ref().map(http::tls::read).transpose()?;
+        let mut serve = |http: Socket, grpc: Socket, files, tls| {
+            tasks.push(("gRPC", tokio::spawn(grpc::serve(node, guard, grpc.0, files)?)));
+            tasks.push(("HTTP", tokio::spawn(http::serve(node, guard, http.0, tls)?)));
+            Ok::<_, anyhow::Error>(())
+        };
+        serve(self.http, self.grpc, config.tls.as_ref(), tls)?;
+        if let Some((http, grpc)) = self.local {
+            serve(http, grpc, None, None)?;
+        }
+        Ok(())
+    }
+}
+
+fn listen(key: &'static str, address: SocketAddr, any_port: bool) -> Result<Socket, anyhow::Error> {
+    let open = |address| {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok::<_, std::io::Error>((socket, address))
     };
-    open().map_err(|error| {
+    let opened = open(address).or_else(|error| {
+        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        if any_port && taken { open(SocketAddr::new(address.ip(), 0)) } else { Err(error) }
+    });
+    opened.map_err(|error| {
         let advice = format!(
             "{key} = {address} cannot be listened on: {error}; choose another address, or port 0 \
              for any free one"
