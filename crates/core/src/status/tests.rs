@@ -117,8 +117,7 @@ fn a_status_comes_back_from_json_as_it_was() {
 fn a_plan_comes_back_from_json_as_it_was() {
     let totals =
         Totals { first: Some(1), last: Some(7), blocks: 7, overrun: true, ..Totals::default() };
-    for stop in
-        [StopReason::Done, stop(), StopReason::Limit, StopReason::MaxOps, StopReason::Empty]
+    for stop in [StopReason::Done, stop(), StopReason::Limit, StopReason::MaxOps, StopReason::Empty]
     {
         comes_back(&Plan {
             cause: Some(Cause::Emergency),
