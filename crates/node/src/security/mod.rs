@@ -20,7 +20,7 @@ use anyhow::Context as _;
 pub(crate) use audit::Audit;
 pub(crate) use bind::check_bind;
 pub(crate) use roles::{Role, grpc_role};
-pub(crate) use tokens::{Token, Tokens, new_token};
+pub(crate) use tokens::{Token, Tokens, check_private, new_token};
 
 use crate::config::Config;
 use crate::service::ApiError;
@@ -74,6 +74,11 @@ impl Guard {
             (Role::Admin, Some(_)) => Err(ApiError::Forbidden),
             (Role::Read | Role::Admin, _) => Err(ApiError::Unauthenticated),
         }
+    }
+
+    /// Whether nobody reads without a token.
+    pub(crate) fn reads_need_a_token(&self) -> bool {
+        self.tokens.reads_need_one()
     }
 
     /// The record of administration.
