@@ -14,5 +14,6 @@ mod demo;
 mod disk_full;
 mod kill;
 mod node;
+mod remote;
 mod terminal;
 mod tool;
