@@ -142,3 +142,44 @@ fn since(mut reports: Vec<Report>, told: Option<&Report>) -> Vec<Report> {
 pub(super) async fn listen(State(app): State<Arc<App>>) -> Answer {
     Ok(answers::body(StatusCode::OK, KIND, app.events.listen(&app.node)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use secateur_core::{Cause, StopReason};
+
+    use super::*;
+
+    fn report(seq: u64, blocks: u64) -> Report {
+        Report {
+            seq,
+            at: 0,
+            by: "daemon".into(),
+            cause: Cause::Capacity,
+            first: 0,
+            last: 0,
+            blocks,
+            transactions: 0,
+            ops: 0,
+            ticks: 0,
+            overruns: 0,
+            used_before: 0,
+            used_after: 0,
+            by_class: Vec::new(),
+            millis: 0,
+            stop: StopReason::Done,
+        }
+    }
+
+    #[test]
+    fn a_report_is_told_when_it_is_new_and_when_it_has_grown() {
+        let log = || vec![report(1, 5), report(2, 5), report(3, 5)];
+        assert_eq!(since(log(), Some(&report(3, 5))), []);
+        assert_eq!(since(log(), Some(&report(2, 5))), [report(3, 5)]);
+        assert_eq!(since(log(), Some(&report(2, 4))), [report(2, 5), report(3, 5)]);
+        assert_eq!(since(log(), None).len(), 3, "there was none before");
+        let many: Vec<_> = (0..100).map(|seq| report(seq, 1)).collect();
+        let told = since(many, Some(&report(1, 1)));
+        assert_eq!(told.len(), MOST_REPORTS);
+        assert_eq!(told.last().unwrap().seq, 99, "the newest are told");
+    }
+}

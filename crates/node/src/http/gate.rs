@@ -69,8 +69,9 @@ impl Gate {
             Err(refusal) => refusal.into_response(),
         };
         answers::protect(&mut response);
-        let seconds = begun.elapsed().as_secs_f64();
-        self.app.node.metrics.http(self.route, response.status().as_u16(), seconds);
+        let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
+        self.app.node.metrics.http(self.route, status, seconds);
+        tracing::debug!(route = self.route, status, seconds, "HTTP");
         response
     }
 
@@ -81,8 +82,7 @@ impl Gate {
         }
         let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
         let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        let caller = self.app.guard.admit(self.role, authorization, peer);
-        let caller = caller.map_err(|error| match error {
+        self.app.guard.admit(self.role, authorization, peer).map_err(|error| match error {
             ApiError::Overloaded => Refusal::too_often(),
             error => error.into(),
         })?;
@@ -93,8 +93,7 @@ impl Gate {
         if told.is_some_and(|len| len > limits.body_bytes) {
             return Err(Refusal::too_large(limits.body_bytes));
         }
-        let (mut parts, body) = request.into_parts();
-        parts.extensions.insert(caller);
+        let (parts, body) = request.into_parts();
         if !self.takes_body {
             return Ok(Request::from_parts(parts, Body::empty()));
         }
