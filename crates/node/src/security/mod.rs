@@ -20,7 +20,7 @@ use anyhow::Context as _;
 pub(crate) use audit::Audit;
 pub(crate) use bind::check_bind;
 pub(crate) use roles::{Role, grpc_role};
-pub(crate) use tokens::{Token, Tokens, new_token};
+pub(crate) use tokens::{Token, Tokens, check_private, new_token};
 
 use crate::config::Config;
 use crate::service::ApiError;
