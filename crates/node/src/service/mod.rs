@@ -23,6 +23,7 @@ pub(crate) use start::{Observer, Options, Service};
 use crate::config::{Chain, Limits};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
+use crate::rpc::Cache;
 
 /// What every interface of a running node shares.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) standing: watch::Receiver<Standing>,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// What JSON-RPC remembers between calls.
+    pub(crate) rpc: Cache,
     /// The bounded way to the store.
     pub(crate) reading: Reading,
     /// Turns true when the node is to stop: whoever waits for long must look at it.

@@ -15,6 +15,7 @@ use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::follow::{self, Standing};
 use crate::http::metrics::Metrics;
+use crate::rpc::Cache;
 use crate::security::{Guard, Token, check_bind, new_token};
 use crate::{grpc, http};
 
@@ -75,6 +76,7 @@ impl Service {
             limits: config.limits,
             standing,
             metrics: Metrics::default(),
+            rpc: Cache::default(),
             reading: Reading::new(&config.limits),
             stopping,
         });

@@ -39,7 +39,7 @@ pub(crate) mod workers;
 pub use append::Appended;
 pub use control::Consumer;
 pub use lane::Ticket;
-pub use lookup::TransactionView;
+pub use lookup::{Heights, TransactionView};
 pub use open::StoreConfig;
 #[cfg(feature = "disk")]
 pub(crate) use open::arena_is_begun;
