@@ -10,6 +10,7 @@
 mod cli;
 mod commands;
 mod config;
+mod crypto;
 mod data_dir;
 mod demo;
 mod durable;

@@ -8,11 +8,19 @@
     reason = "a test fails by panicking"
 )]
 
+mod anvil;
 mod bad_input;
 mod commands;
 mod demo;
 mod disk_full;
+mod follow;
+mod follow_lies;
+mod follow_reorg;
+mod followed;
+mod http_client;
 mod kill;
 mod node;
+mod proxy;
 mod terminal;
 mod tool;
+mod wallet;
