@@ -5,11 +5,11 @@
 //! deliberately does not: any decision about what is kept or cut. That is in `secateur-core` and
 //! `secateur-store`, and this crate only asks.
 
-#![allow(dead_code, unused_imports, reason = "SKELETON")]
 
 mod cli;
 mod commands;
 mod config;
+mod crypto;
 mod data_dir;
 mod demo;
 mod desk;

@@ -1,5 +1,6 @@
 //! `node`: opens or makes the data directory, then serves until it is told to stop.
 
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -9,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::ServiceArgs;
 use crate::config::{self, Config, Log};
-use crate::data_dir::{Claimed, DEFAULT_DATA, DataDir, random_store_id};
+use crate::data_dir::{Claimed, DEFAULT_DATA, DataDir, chain_of, random_store_id};
 use crate::error::NodeError;
 use crate::follow;
 use crate::security::check_bind;
@@ -35,7 +36,11 @@ pub(crate) fn run(args: &ServiceArgs, named: Option<PathBuf>) -> Result<(), anyh
 fn start_log(log: &Log) -> Result<(), anyhow::Error> {
     let filter = EnvFilter::try_new(&log.level)
         .map_err(|error| NodeError::Usage(format!("log.level = `{}`: {error}", log.level)))?;
-    let to = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    ui::log::is_json(log.json);
+    let to = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(ui::log::writer);
     let started = if log.json { to.json().try_init() } else { to.with_target(false).try_init() };
     started.map_err(|error| NodeError::Failed(format!("the log cannot be started: {error}")).into())
 }
@@ -44,7 +49,11 @@ fn start_log(log: &Log) -> Result<(), anyhow::Error> {
 fn open(path: &Path, config: &Config) -> Result<DataDir, anyhow::Error> {
     let chain_id = match (config.chain.id, &config.follow) {
         (Some(id), _) => id,
-        (None, Some(follow)) => follow::ask_chain_id(follow)?,
+        // A directory that is made already opens without its source, which may be down.
+        (None, Some(follow)) => match chain_of(path)? {
+            Some(id) => id,
+            None => follow::ask_chain_id(follow)?,
+        },
         (None, None) => DEFAULT_CHAIN,
     };
     let claimed = Claimed::existing_or_new(path, chain_id)?;

@@ -69,6 +69,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("follow.batch", "16", "blocks that are asked for in one request"),
     key("follow.concurrency", "4", "requests that are under way at once"),
     key("follow.poll_ms", "1000", "how often a caught-up follower asks for news"),
+    key("follow.timeout_seconds", "30", "how long the node may be silent before it is asked again"),
     key("pruning.enabled", "true", "whether the prune daemon of a new store works"),
     key("policy.target_bytes", "", "the byte budget of the history; 0 means none"),
     key("policy.retain_days", "", "keep this many days; 0 means off"),

@@ -89,6 +89,8 @@ pub(crate) struct Follow {
     pub(crate) batch: usize,
     pub(crate) concurrency: usize,
     pub(crate) poll: Duration,
+    /// How long the source may be silent.
+    pub(crate) timeout: Duration,
 }
 
 /// The first block of a store that is new.
@@ -198,6 +200,7 @@ fn follow(layers: &Layers) -> Result<Option<Follow>, NodeError> {
         batch: layers.must("follow.batch", few(256))?,
         concurrency: layers.must("follow.concurrency", few(64))?,
         poll: Duration::from_millis(layers.must("follow.poll_ms", positive)?),
+        timeout: Duration::from_secs(layers.must("follow.timeout_seconds", positive)?),
     }))
 }
 

@@ -1,6 +1,5 @@
 //! A node as a process of its own, on ports that nobody else has.
 
-#![allow(dead_code, reason = "SKELETON")]
 
 use std::path::Path;
 
