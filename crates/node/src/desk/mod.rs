@@ -22,7 +22,7 @@ pub(crate) enum Desk {
     /// Nobody has the directory open but this process.
     Here(DataDir),
     /// A node has it open.
-    There(Remote),
+    There(Box<Remote>),
 }
 
 /// What one tick of a prune did.
@@ -43,7 +43,7 @@ impl Desk {
         };
         let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
         match NodeFile::read(path) {
-            Ok(Some(file)) if locked => Ok(Self::There(Remote::new(path, file)?)),
+            Ok(Some(file)) if locked => Ok(Self::There(Box::new(Remote::new(path, file)?))),
             _ => Err(error),
         }
     }
@@ -114,12 +114,11 @@ impl Desk {
     pub(crate) fn prune(&self, max_ops: Option<u64>) -> Result<Tick, anyhow::Error> {
         match self {
             Self::Here(data) => {
-                let max_ops = match max_ops {
-                    Some(max_ops) => max_ops,
-                    None => {
-                        let pressure = data.store.get_prune_status()?.pressure;
-                        pressure.tick_ops(data.store.policy().max_ops_per_tick)
-                    }
+                let max_ops = if let Some(max_ops) = max_ops {
+                    max_ops
+                } else {
+                    let pressure = data.store.get_prune_status()?.pressure;
+                    pressure.tick_ops(data.store.policy().max_ops_per_tick)
                 };
                 let outcome = data.store.prune_now(max_ops)?;
                 Ok(Tick {

@@ -50,9 +50,7 @@ pub(super) async fn resolve(
         Fork::Above(height) if height == heads.newest.height => return Ok(Outcome::Agreed),
         Fork::Above(height) => height,
         Fork::Below { height, ours: mine, theirs } => {
-            let emptied = height.checked_sub(1).filter(|_| {
-                last_final.is_none() && height > floor
-            });
+            let emptied = height.checked_sub(1).filter(|_| last_final.is_none() && height > floor);
             match emptied {
                 Some(below) => below,
                 None => {

@@ -4,19 +4,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response, header};
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::connections::Peer;
 use super::status;
-use crate::config::Limits;
 use crate::security::{Caller, Guard, Role, grpc_role};
-use crate::service::ApiError;
+use crate::service::{ApiError, Node};
 
 /// Calls that take as long as they take.
 const UNTIMED: [&str; 1] = ["/secateur.history.v1.Admin/Verify"];
@@ -27,6 +26,7 @@ const ALLOWANCE: Duration = Duration::from_secs(1);
 /// What stands before every service.
 #[derive(Debug, Clone)]
 pub(super) struct Gate {
+    node: Arc<Node>,
     guard: Arc<Guard>,
     calls: Arc<Semaphore>,
     timeout: Duration,
@@ -40,9 +40,11 @@ pub(super) struct Gated<S> {
 }
 
 impl Gate {
-    pub(super) fn new(guard: &Arc<Guard>, limits: &Limits) -> Self {
+    pub(super) fn new(node: &Arc<Node>, guard: &Arc<Guard>) -> Self {
+        let limits = &node.limits;
         let calls = limits.concurrency.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
         Self {
+            node: Arc::clone(node),
             guard: Arc::clone(guard),
             calls: Arc::new(Semaphore::new(calls)),
             timeout: limits.timeout.saturating_add(ALLOWANCE),
@@ -104,22 +106,33 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let (began, path) = (Instant::now(), request.uri().path().to_owned());
+        let node = Arc::clone(&self.gate.node);
         let (caller, place) = match self.gate.admit(&request) {
             Ok(admitted) => admitted,
-            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+            Err(status) => {
+                node.metrics.grpc(&path, status.code(), began.elapsed().as_secs_f64());
+                return Box::pin(async move { Ok(status.into_http()) });
+            }
         };
-        let untimed = UNTIMED.contains(&request.uri().path());
+        let untimed = UNTIMED.contains(&path.as_str());
         request.extensions_mut().insert(caller);
         let answer = self.inner.call(request);
         let timeout = self.gate.timeout;
         Box::pin(async move {
             // Until the answer begins: what a stream still has to say is bounded elsewhere.
             let _place = place;
-            if untimed {
-                return answer.await;
-            }
-            let in_time = tokio::time::timeout(timeout, answer).await;
-            in_time.unwrap_or_else(|_| Ok(status::plain(&ApiError::Timeout).into_http()))
+            let answer = if untimed {
+                answer.await?
+            } else {
+                let in_time = tokio::time::timeout(timeout, answer).await;
+                in_time.unwrap_or_else(|_| Ok(status::plain(&ApiError::Timeout).into_http()))?
+            };
+            // A refusal is told in the headers, unless it comes in the middle of a stream.
+            let refused = Status::from_header_map(answer.headers());
+            let code = refused.map_or(Code::Ok, |status| status.code());
+            node.metrics.grpc(&path, code, began.elapsed().as_secs_f64());
+            Ok(answer)
         })
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn serve(
     let most = node.limits.message_bytes;
     let question = QUESTION.min(most);
     let router = server
-        .layer(gate::Gate::new(guard, &node.limits))
+        .layer(gate::Gate::new(node, guard))
         .add_service(
             export_v1_server::ExportServer::new(export_v1::Export::new(node))
                 .max_decoding_message_size(question)

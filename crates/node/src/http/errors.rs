@@ -172,7 +172,7 @@ mod tests {
             (ApiError::DiskFull(text()), 507, "disk_full"),
             (ApiError::Internal(text()), 500, "internal"),
         ] {
-            let retryable = error.is_retryable() && !matches!(error, ApiError::Pending);
+            let retryable = matches!(status, 429 | 503 | 507);
             let (found, body, response) = read(error).await;
             assert_eq!((found, &body["code"]), (status, &json!(code)));
             assert_eq!(response.headers().contains_key(RETRY_AFTER), retryable, "{code}");

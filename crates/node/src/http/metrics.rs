@@ -22,7 +22,7 @@ const BUCKETS: [f64; 12] =
 const OTHER: &str = "other";
 
 /// JSON-RPC methods that are counted by their names.
-const RPC_METHODS: [&str; 11] = [
+const RPC_METHODS: [&str; 16] = [
     "eth_chainId",
     "eth_blockNumber",
     "eth_getBlockByNumber",
@@ -34,6 +34,11 @@ const RPC_METHODS: [&str; 11] = [
     "eth_capabilities",
     "eth_syncing",
     "web3_clientVersion",
+    "net_version",
+    "eth_getBlockTransactionCountByNumber",
+    "eth_getBlockTransactionCountByHash",
+    "eth_getTransactionByBlockNumberAndIndex",
+    "eth_getTransactionByBlockHashAndIndex",
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -85,10 +85,13 @@ impl Desk<'_> {
             Frame::Notification => return,
             Frame::Invalid { id, error } => (id, Err(error)),
             Frame::Call { id, method, params } => {
+                let began = Instant::now();
                 let outcome = match methods::read(&method, params) {
                     Ok(question) => self.answer(question).await,
                     Err(error) => Err(error),
                 };
+                let seconds = began.elapsed().as_secs_f64();
+                self.node.metrics.rpc(&method, outcome.is_ok(), seconds);
                 (id, outcome)
             }
         };

@@ -51,13 +51,6 @@ pub(crate) enum ApiError {
     Internal(String),
 }
 
-impl ApiError {
-    /// Whether the same request may succeed later.
-    pub(crate) fn is_retryable(&self) -> bool {
-        matches!(self, Self::Overloaded | Self::Timeout | Self::DiskFull(_) | Self::Pending)
-    }
-}
-
 impl From<LookupError> for ApiError {
     fn from(error: LookupError) -> Self {
         match error {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::json_client::Client;
 
-/// Where `scripts/prepare` puts it, below the cache directory.
-const PLACE: &str = "secateur/tools/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil";
+/// Where it is among the tools.
+const PLACE: &str = "node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil";
 
 /// A running anvil. It mines only when it is told to.
 #[derive(Debug)]
@@ -19,13 +19,18 @@ pub struct Anvil {
     client: Client,
 }
 
-fn binary() -> PathBuf {
-    if let Some(named) = std::env::var_os("SECATEUR_TEST_ANVIL") {
-        return named.into();
-    }
+/// Where `scripts/prepare` puts what the tests need from npm.
+pub fn tools() -> PathBuf {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    cache.unwrap_or_default().join(PLACE)
+    cache.unwrap_or_default().join("secateur/tools")
+}
+
+fn binary() -> PathBuf {
+    match std::env::var_os("SECATEUR_TEST_ANVIL") {
+        Some(named) => named.into(),
+        None => tools().join(PLACE),
+    }
 }
 
 impl Anvil {
@@ -52,9 +57,10 @@ impl Anvil {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let listening = lines.by_ref().map(Result::unwrap).find_map(|line| {
-            line.strip_prefix("Listening on ").map(str::to_owned)
-        });
+        let listening = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| line.strip_prefix("Listening on ").map(str::to_owned));
         let url = format!("http://{}", listening.expect("anvil listens"));
         // It must not stop because nobody reads what it says.
         std::thread::spawn(move || lines.for_each(drop));

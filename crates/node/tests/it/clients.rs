@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::anvil::{Anvil, tools};
 use crate::node::Node;
 use crate::tool::{ask, run};
+use crate::wallet::Wallet;
 
 fn provider(url: &str) -> RootProvider {
     ProviderBuilder::default().connect_http(url.parse().unwrap())
@@ -115,29 +116,35 @@ fn viem(source: &str, secateur: &str, boundary: Option<u64>) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn alloy_and_viem_read_from_secateur_what_they_read_from_anvil_until_the_boundary() {
-    let anvil = Anvil::start(&[]);
-    anvil.mine_everything(40);
+#[test]
+fn alloy_and_viem_read_from_secateur_what_they_read_from_anvil_until_the_boundary() {
+    let anvil = Anvil::start();
+    let mut wallet = Wallet::default();
+    for _ in 0..8 {
+        wallet.every_kind(&anvil);
+    }
+    anvil.mine(3);
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
-    let words = format!("--follow {} --log warn", anvil.url());
-    let node = Node::start(&data, &words);
+    let node = Node::start(&data, &format!("--follow {} --log warn", anvil.url));
     let url = format!("http://{}", node.http);
-    let (source, ours) = (provider(&anvil.url()), provider(&url));
-    let head = caught_up(&source, &ours).await;
-    let (transactions, logs) = compare(&source, &ours, 0, head).await;
-    assert!(transactions > 60 && logs > 20, "{transactions} transactions, {logs} logs");
-    let seen = viem(&anvil.url(), &url, None);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (source, ours) = (provider(&anvil.url), provider(&url));
+    let head = runtime.block_on(caught_up(&source, &ours));
+    let (transactions, logs) = runtime.block_on(compare(&source, &ours, 0, head));
+    assert!(transactions >= 64 && logs >= 8, "{transactions} transactions, {logs} logs");
+    let seen = viem(&anvil.url, &url, None);
     assert_eq!(seen["transactions"], json!(transactions), "{seen}");
 
-    run(&data, "policy set retain_blocks=15").ends(0);
+    run(&data, "policy set retain_blocks=10").ends(0);
     run(&data, "prune --yes").ends(0);
     let boundary = ask(&data, "status")["pruned_before_block"].as_u64().unwrap();
     assert!((1..head).contains(&boundary), "{boundary} of {head}");
-    compare(&source, &ours, boundary + 1, head).await;
-    compare_pruned(&source, &ours, boundary).await;
-    let seen = viem(&anvil.url(), &url, Some(boundary));
+    runtime.block_on(async {
+        compare(&source, &ours, boundary + 1, head).await;
+        compare_pruned(&source, &ours, boundary).await;
+    });
+    let seen = viem(&anvil.url, &url, Some(boundary));
     assert!(seen["pruned"].as_u64() > Some(boundary), "{seen}");
     node.stop();
 }

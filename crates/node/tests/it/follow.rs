@@ -171,7 +171,10 @@ fn a_node_starts_while_its_source_is_down_and_goes_on_when_it_is_up() {
 fn a_new_directory_whose_source_is_down_is_not_made() {
     let place = tempdir().unwrap();
     let data = place.path().join("data");
-    let ended = run(&data, "node --http 127.0.0.1:0 --grpc 127.0.0.1:0 --follow http://u:s3cret@127.0.0.1:1/");
+    let ended = run(
+        &data,
+        "node --http 127.0.0.1:0 --grpc 127.0.0.1:0 --follow http://u:s3cret@127.0.0.1:1/",
+    );
     let ended = ended.ends(1).complains("cannot be reached").complains("--chain-id");
     assert!(!ended.err.contains("s3cret"), "{}", ended.err);
     assert!(!data.join("store.toml").exists());

@@ -15,7 +15,9 @@ use crate::wallet::Wallet;
 const BAD: u64 = 12;
 
 fn is_bad_block(method: &str, result: &Value) -> bool {
-    method == "eth_getBlockByNumber" && result["number"] == "0xc" && result["transactions"][0].is_object()
+    method == "eth_getBlockByNumber"
+        && result["number"] == "0xc"
+        && result["transactions"][0].is_object()
 }
 
 fn are_bad_receipts(method: &str, result: &Value) -> bool {

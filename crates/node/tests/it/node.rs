@@ -1,6 +1,5 @@
 //! A node as a process of its own, on ports that nobody else has.
 
-
 use std::path::Path;
 
 use serde_json::Value;

@@ -143,9 +143,11 @@ fn note(shared: &Shared, request: &Value) -> usize {
     let mut largest = shared.largest_batch.lock();
     *largest = calls.len().max(*largest);
     let mut asked = shared.asked.lock();
-    asked.extend(calls.iter().map(|call| {
-        format!("{} {}", call["method"].as_str().unwrap_or_default(), call["params"])
-    }));
+    asked.extend(
+        calls.iter().map(|call| {
+            format!("{} {}", call["method"].as_str().unwrap_or_default(), call["params"])
+        }),
+    );
     asked.len()
 }
 
