@@ -298,12 +298,12 @@ mod tests {
     use crate::rpc::tests_support::{Bench, LIMITS, chain, chain_of};
 
     /// The first step of a scan over everything, which must not be the last one.
-    fn first_step(bench: &Bench, from: At) -> Box<Scan> {
+    fn first_step(bench: &Bench, from: At) -> Scan {
         let blocks = FilterBlocks::Range { from, to: At::Tag(Tag::Latest) };
         let filter = Filter { blocks, addresses: HashSet::new(), topics: Vec::new() };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         match Scan::new(Arc::new(Sieve::new(filter)), deadline, usize::MAX).step(&bench.node) {
-            Ok(Step::On(scan)) => scan,
+            Ok(Step::On(scan)) => *scan,
             _ => panic!("there is more to do"),
         }
     }
