@@ -106,6 +106,9 @@ impl Desk<'_> {
         if self.full {
             return Err(too_large(self.most_bytes));
         }
+        if Instant::now() >= self.deadline {
+            return Err(ApiError::Timeout.into());
+        }
         let answering = methods::answer(self.node, question, self.deadline, room);
         let answer = match tokio::time::timeout_at(self.deadline, answering).await {
             Ok(answer) => answer?,

@@ -15,7 +15,7 @@ use secateur_store::Finality;
 use serde_json::{Value, json};
 
 use super::blocks::SignedTx;
-use super::tests_support::{Bench, LIMITS};
+use super::tests_support::{Bench, LIMITS, hex};
 
 const CHAIN_ID: u64 = 31_337;
 
@@ -82,8 +82,10 @@ fn plain(entry: &mut Value) {
 fn without_size(mut block: Value, like: &Value) -> Value {
     let size = block.as_object_mut().unwrap().remove("size").unwrap();
     if let Some(known) = like.get("size") {
-        assert_eq!(size, *known);
-        block["size"] = size;
+        // anvil leaves the list of withdrawals out, which is one byte where it is empty.
+        let known = u64::from_str_radix(&known.as_str().unwrap()[2..], 16).unwrap();
+        assert_eq!(size, json!(hex(known + 1)));
+        block["size"] = like["size"].clone();
     }
     block
 }

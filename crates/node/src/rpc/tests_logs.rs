@@ -209,7 +209,7 @@ async fn a_range_is_whole_or_refused_while_blocks_are_cut() {
         let store = Arc::clone(&bench.node.store);
         let pruning = tokio::task::spawn_blocking(move || while_due(&store));
         let from = 400 - keep - 10;
-        for from in [from, from + 40] {
+        for from in [from, from + 25] {
             let filter = json!([{ "fromBlock": hex(from), "toBlock": "latest" }]);
             let answer = bench.call("eth_getLogs", filter).await;
             if let Some(found) = answer.get("result") {

@@ -22,7 +22,7 @@ pub(super) const LIMITS: Limits = Limits {
     concurrency: 8,
     waiting: 64,
     requests_per_second: 0,
-    timeout: Duration::from_secs(60),
+    timeout: Duration::from_mins(1),
     batch: 10,
     log_blocks: 1_000,
     log_results: 10_000,
