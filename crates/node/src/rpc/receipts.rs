@@ -1,6 +1,6 @@
 //! Receipts as JSON-RPC shows them: what is stored, and what follows from the block around it.
 
-use alloy_consensus::{ReceiptEnvelope, Transaction as _, TxReceipt};
+use alloy_consensus::{ReceiptEnvelope, Transaction as _};
 use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{Address, B256, Log as StoredLog};
 use alloy_rpc_types_eth::{Log, TransactionReceipt};
