@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use secateur_store::{Daemon, PruneOutcome, StoreError, Workers};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -28,6 +29,7 @@ pub(crate) struct Service {
     pub(crate) grpc: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: Vec<Task>,
+    signals: [Signal; 2],
     // In the order in which they end.
     runtime: Option<Runtime>,
     daemon: Option<Daemon>,
@@ -65,8 +67,11 @@ impl Service {
             .build()
             .context("starting the threads that serve")?;
         let mut tasks: Vec<Task> = Vec::new();
-        {
+        let signals = {
             let _inside = runtime.enter();
+            // Before anybody learns that the node is there, and may want it to stop.
+            let signals =
+                [listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?];
             let serving = grpc::serve(&node, &guard, grpc_socket, config.tls.as_ref())?;
             tasks.push(("gRPC", tokio::spawn(serving)));
             let serving = http::serve(&node, &guard, http_socket, tls)?;
@@ -75,7 +80,8 @@ impl Service {
                 let following = follow::run(Arc::clone(&node), follow.clone(), say);
                 tasks.push(("follow", tokio::spawn(following)));
             }
-        }
+            signals
+        };
         NodeFile {
             pid: std::process::id(),
             http,
@@ -86,13 +92,13 @@ impl Service {
         .write(&data.path)?;
         tracing::info!(%http, %grpc, data = %data.path.display(), "the node is up");
         let runtime = Some(runtime);
-        Ok(Self { node, http, grpc, stop, tasks, runtime, daemon, workers, data })
+        Ok(Self { node, http, grpc, stop, tasks, signals, runtime, daemon, workers, data })
     }
 
     /// Waits until a signal says stop or a part of the service ends by itself, then stops.
     pub(crate) fn run(mut self) -> Result<(), anyhow::Error> {
         let ended = match &self.runtime {
-            Some(runtime) => runtime.block_on(wait(&mut self.tasks)),
+            Some(runtime) => runtime.block_on(wait(&mut self.tasks, &mut self.signals)),
             None => Ok(()),
         };
         self.end();
@@ -154,15 +160,20 @@ fn listen(
     })
 }
 
+fn listen_for(kind: SignalKind) -> Result<Signal, anyhow::Error> {
+    signal(kind).context("listening for signals")
+}
+
 /// Waits for a signal, or for the first task that ends by itself.
-async fn wait(tasks: &mut [Task]) -> Result<(), anyhow::Error> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .context("listening for signals")?;
+async fn wait(
+    tasks: &mut [Task],
+    [interrupt, terminate]: &mut [Signal; 2],
+) -> Result<(), anyhow::Error> {
     let ended = futures_util::future::select_all(
         tasks.iter_mut().map(|(name, task)| Box::pin(async move { (*name, task.await) })),
     );
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         ((name, ended), _, _) = ended => match ended {
             Ok(Ok(())) => Ok(()),
