@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use secateur_store::{Daemon, PruneOutcome, StoreError, Workers};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -29,6 +30,7 @@ pub(crate) struct Service {
     pub(crate) grpc: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: Vec<Task>,
+    signals: [Signal; 2],
     // In the order in which they end.
     runtime: Option<Runtime>,
     daemon: Option<Daemon>,
@@ -87,24 +89,28 @@ impl Service {
             .context("starting the threads that serve")?;
         let (http, grpc, file) = (sockets.http.1, sockets.grpc.1, sockets.node_file(own));
         let mut tasks: Vec<Task> = Vec::new();
-        {
+        let signals = {
             let _inside = runtime.enter();
+            // Before anybody learns that the node is there, and may want it to stop.
+            let signals =
+                [listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?];
             sockets.serve(&node, &guard, config, &mut tasks)?;
             if let Some(follow) = &config.follow {
                 let following = follow::run(Arc::clone(&node), follow.clone(), say);
                 tasks.push(("follow", tokio::spawn(following)));
             }
-        }
+            signals
+        };
         file.write(&data.path)?;
         tracing::info!(%http, %grpc, data = %data.path.display(), "the node is up");
         let (runtime, data) = (Some(runtime), Some(data));
-        Ok(Self { node, http, grpc, stop, tasks, runtime, daemon, workers, data })
+        Ok(Self { node, http, grpc, stop, tasks, signals, runtime, daemon, workers, data })
     }
 
     /// Waits until a signal says stop or a part of the service ends by itself, then stops.
     pub(crate) fn run(mut self) -> Result<(), anyhow::Error> {
         let ended = match &self.runtime {
-            Some(runtime) => runtime.block_on(wait(&mut self.tasks)),
+            Some(runtime) => runtime.block_on(wait(&mut self.tasks, &mut self.signals)),
             None => Ok(()),
         };
         self.end();
@@ -220,15 +226,20 @@ fn listen(key: &'static str, address: SocketAddr, any_port: bool) -> Result<Sock
     })
 }
 
+fn listen_for(kind: SignalKind) -> Result<Signal, anyhow::Error> {
+    signal(kind).context("listening for signals")
+}
+
 /// Waits for a signal, or for the first task that ends by itself.
-async fn wait(tasks: &mut [Task]) -> Result<(), anyhow::Error> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .context("listening for signals")?;
+async fn wait(
+    tasks: &mut [Task],
+    [interrupt, terminate]: &mut [Signal; 2],
+) -> Result<(), anyhow::Error> {
     let ended = futures_util::future::select_all(
         tasks.iter_mut().map(|(name, task)| Box::pin(async move { (*name, task.await) })),
     );
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         ((name, ended), _, _) = ended => match ended {
             Ok(Ok(())) => Ok(()),
