@@ -194,3 +194,27 @@ pub(super) fn payload(
     let found = honest(&node.store, Asked::Height(height), found)?;
     Ok(found.filter(|(now, _)| now.meta.hash == record.meta.hash).map(|(_, payload)| payload))
 }
+
+#[cfg(test)]
+mod tests {
+    use secateur_store::Finality;
+
+    use super::*;
+    use crate::evm::ChainSpec;
+    use crate::rpc::tests_support::{Bench, LIMITS, chain, chain_of};
+
+    #[test]
+    fn a_record_of_a_block_that_was_rolled_back_gives_no_bytes_of_another() {
+        let blocks = chain(6);
+        let bench = Bench::make(&blocks, LIMITS, Finality::Explicit, 1337);
+        let record = record_at(&bench.node, At::Number(4)).unwrap().unwrap();
+        bench.node.store.rollback(3).unwrap();
+        assert!(load(&bench.node, &record).unwrap().is_none(), "there is no block");
+        let other = ChainSpec { seed: 2, ..ChainSpec::default() };
+        let fork = chain_of(other, 4, blocks[3].meta.hash, 2);
+        bench.node.store.append_group(&fork).unwrap();
+        assert!(load(&bench.node, &record).unwrap().is_none(), "there is another block");
+        let now = block_at(&bench.node, At::Number(4)).unwrap().unwrap();
+        assert_eq!(now.hash.0, fork[0].meta.hash.0);
+    }
+}
