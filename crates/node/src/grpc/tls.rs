@@ -21,8 +21,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub(super) fn secure<L>(server: Server<L>, files: &TlsFiles) -> Result<Server<L>, anyhow::Error> {
     // One that somebody else chose is as good: there is one kind in this program.
     rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
-    check_private(&files.key)?;
     let (cert, key) = (read(&files.cert)?, read(&files.key)?);
+    // What issues certificates often leaves links in the place of files.
+    check_private(&std::fs::canonicalize(&files.key)?)?;
     let config = ServerTlsConfig::new().identity(Identity::from_pem(cert, key)).timeout(HANDSHAKE);
     server.tls_config(config).map_err(|error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));

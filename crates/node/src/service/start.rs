@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use secateur_store::{Daemon, PruneOutcome, StoreError, Workers};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -27,6 +28,7 @@ pub(crate) struct Service {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     stop: watch::Sender<bool>,
+    signals: [Signal; 2],
     tasks: Vec<Task>,
     // In the order in which they end.
     runtime: Option<Runtime>,
@@ -65,7 +67,7 @@ impl Service {
             .build()
             .context("starting the threads that serve")?;
         let mut tasks: Vec<Task> = Vec::new();
-        {
+        let signals = {
             let _inside = runtime.enter();
             let serving = grpc::serve(&node, &guard, grpc_socket, config.tls.as_ref())?;
             tasks.push(("gRPC", tokio::spawn(serving)));
@@ -75,7 +77,10 @@ impl Service {
                 let following = follow::run(Arc::clone(&node), follow.clone(), say);
                 tasks.push(("follow", tokio::spawn(following)));
             }
-        }
+            // Heard from now on: whoever finds the node may stop it at once.
+            let hear = |kind| signal(kind).context("listening for signals");
+            [hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?]
+        };
         NodeFile {
             pid: std::process::id(),
             http,
@@ -86,13 +91,13 @@ impl Service {
         .write(&data.path)?;
         tracing::info!(%http, %grpc, data = %data.path.display(), "the node is up");
         let runtime = Some(runtime);
-        Ok(Self { node, http, grpc, stop, tasks, runtime, daemon, workers, data })
+        Ok(Self { node, http, grpc, stop, signals, tasks, runtime, daemon, workers, data })
     }
 
     /// Waits until a signal says stop or a part of the service ends by itself, then stops.
     pub(crate) fn run(mut self) -> Result<(), anyhow::Error> {
         let ended = match &self.runtime {
-            Some(runtime) => runtime.block_on(wait(&mut self.tasks)),
+            Some(runtime) => runtime.block_on(wait(&mut self.signals, &mut self.tasks)),
             None => Ok(()),
         };
         self.end();
@@ -155,14 +160,13 @@ fn listen(
 }
 
 /// Waits for a signal, or for the first task that ends by itself.
-async fn wait(tasks: &mut [Task]) -> Result<(), anyhow::Error> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .context("listening for signals")?;
+async fn wait(signals: &mut [Signal; 2], tasks: &mut [Task]) -> Result<(), anyhow::Error> {
+    let [interrupt, terminate] = signals;
     let ended = futures_util::future::select_all(
         tasks.iter_mut().map(|(name, task)| Box::pin(async move { (*name, task.await) })),
     );
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         ((name, ended), _, _) = ended => match ended {
             Ok(Ok(())) => Ok(()),
