@@ -17,6 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use super::Tick;
+use crate::crypto;
 use crate::error::NodeError;
 use crate::service::NodeFile;
 
@@ -73,7 +74,7 @@ impl Remote {
         };
         let admin = AdminClient::with_interceptor(channel, Credentials(token))
             .max_decoding_message_size(MAX_ANSWER);
-        crate::http::tls::use_ring();
+        crypto::install_provider();
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .no_proxy()

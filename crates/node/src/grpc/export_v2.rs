@@ -20,10 +20,8 @@ use super::walk::{After, Walk};
 use super::{ENVELOPE, status, stopped};
 use crate::service::{ApiError, Node};
 
-/// Streams of all clients at a time.
-const MOST_STREAMS: usize = 256;
-/// Responses that wait for a client: at most 8 MiB, since none is larger than 1 MiB.
-const QUEUE: usize = 8;
+/// Responses that wait for a client: at most 4 MiB, since none is larger than 1 MiB.
+const QUEUE: usize = 4;
 /// How often a stream that has caught up looks for new blocks. It is one read of a lock.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -31,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Export {
     node: Arc<Node>,
+    /// `limits.concurrency` streams of all clients at a time; more are refused, because those that
+    /// are open may stay for ever.
     places: Arc<Semaphore>,
 }
 
@@ -57,7 +57,8 @@ impl std::fmt::Debug for Step {
 
 impl Export {
     pub(super) fn new(node: &Arc<Node>) -> Self {
-        Self { node: Arc::clone(node), places: Arc::new(Semaphore::new(MOST_STREAMS)) }
+        let places = node.limits.concurrency.min(Semaphore::MAX_PERMITS);
+        Self { node: Arc::clone(node), places: Arc::new(Semaphore::new(places)) }
     }
 }
 

@@ -136,6 +136,3 @@ mod tests {
         assert!(read(&files).unwrap_err().to_string().contains("chmod 600"));
     }
 }
-
-/// Makes ring the process's cryptography, once.
-pub(crate) fn use_ring() {}

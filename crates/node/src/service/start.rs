@@ -29,8 +29,8 @@ pub(crate) struct Service {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     stop: watch::Sender<bool>,
-    tasks: Vec<Task>,
     signals: [Signal; 2],
+    tasks: Vec<Task>,
     // In the order in which they end.
     runtime: Option<Runtime>,
     daemon: Option<Daemon>,
@@ -110,7 +110,14 @@ impl Service {
     /// Waits until a signal says stop or a part of the service ends by itself, then stops.
     pub(crate) fn run(mut self) -> Result<(), anyhow::Error> {
         let ended = match &self.runtime {
-            Some(runtime) => runtime.block_on(wait(&mut self.tasks, &mut self.signals)),
+            Some(runtime) => {
+                let (ended, finished) = runtime.block_on(wait(&mut self.tasks, &mut self.signals));
+                // It has given its answer and must not be asked again.
+                if let Some(finished) = finished.filter(|at| *at < self.tasks.len()) {
+                    self.tasks.remove(finished);
+                }
+                ended
+            }
             None => Ok(()),
         };
         self.end();
@@ -131,8 +138,8 @@ impl Service {
             for (name, task) in self.tasks.drain(..) {
                 match tokio::time::timeout(GRACE, task).await {
                     Ok(Ok(Err(error))) => tracing::warn!(%error, "{name} ended badly"),
-                    // It ended well, or whoever waited for it has its answer already.
-                    Ok(_) => {}
+                    Ok(Err(_)) => tracing::warn!("{name} panicked"),
+                    Ok(Ok(Ok(()))) => {}
                     Err(_) => tracing::warn!("{name} did not end in time"),
                 }
             }
@@ -230,22 +237,20 @@ fn listen_for(kind: SignalKind) -> Result<Signal, anyhow::Error> {
     signal(kind).context("listening for signals")
 }
 
-/// Waits for a signal, or for the first task that ends by itself.
+/// Waits for a signal, or for the first task that ends by itself; which one is told too.
 async fn wait(
     tasks: &mut [Task],
     [interrupt, terminate]: &mut [Signal; 2],
-) -> Result<(), anyhow::Error> {
+) -> (Result<(), anyhow::Error>, Option<usize>) {
     let ended = futures_util::future::select_all(
         tasks.iter_mut().map(|(name, task)| Box::pin(async move { (*name, task.await) })),
     );
     tokio::select! {
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        ((name, ended), _, _) = ended => match ended {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(NodeError::ThreadDied(name).into()),
-        },
+        _ = interrupt.recv() => (Ok(()), None),
+        _ = terminate.recv() => (Ok(()), None),
+        ((name, ended), at, _) = ended => {
+            (ended.unwrap_or_else(|_| Err(NodeError::ThreadDied(name).into())), Some(at))
+        }
     }
 }
 

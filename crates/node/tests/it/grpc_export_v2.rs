@@ -231,15 +231,33 @@ async fn a_slow_client_does_not_keep_blocks_from_being_cut_and_hears_that_they_a
     // It reads no more, and everything but the newest blocks goes, regions included.
     let boundary = rig.clients.prune_to(3).await;
     assert_eq!(boundary, 76);
+    rig.clients.append(&[block(80, 10, 0)]).await;
+    assert_eq!(rig.clients.status().await.quarantined_bytes, 0, "a pin keeps regions from reuse");
     let verify = secateur_proto::history::v1::VerifyRequest {};
     let verified = rig.clients.admin.clone().verify(verify).await.unwrap().into_inner();
-    assert_eq!((verified.blocks, verified.findings.len()), (3, 0));
+    assert_eq!((verified.blocks, verified.findings.len()), (4, 0));
     let (mut taken, end) = taken.rest(stream).await;
     assert_eq!(pruned_export(&end.unwrap_err()), boundary);
     let last = taken.last.expect("what was on its way comes whole");
     assert!(last < 40, "{last} blocks were read ahead of a client that did not read");
     taken.blocks.retain(|height, _| *height <= last);
     assert!(taken.blocks == whole(&blocks[..=usize::try_from(last).unwrap()]), "wrong bytes");
+}
+
+#[tokio::test]
+async fn more_streams_than_the_node_serves_at_once_are_refused_until_one_ends() {
+    let rig = Rig::configured("[limits]\nconcurrency = 2\n").await;
+    let follow = || StreamRequest { follow: true, ..StreamRequest::default() };
+    let open_ones = [open(&rig.clients, follow()).await, open(&rig.clients, follow()).await];
+    let error = rig.clients.stream.clone().stream(follow()).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted);
+    drop(open_ones);
+    let again = async {
+        while rig.clients.stream.clone().stream(follow()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, again).await.expect("a place is free when a client leaves");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use secateur_proto::history::v1 as pb;
 use serde_json::Value;
 use tokio::time::timeout;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -153,6 +154,64 @@ async fn blocks_larger_than_a_message_still_come_through_the_exports() {
         bytes += response.frames.iter().map(|frame| frame.bytes.len()).sum::<usize>();
     }
     assert_eq!(bytes, 2 * 290_036);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_calls_than_may_wait_are_refused_and_the_rest_is_answered() {
+    let rig = Rig::configured("[limits]\nconcurrency = 1\nwaiting = 1\n").await;
+    rig.clients.append(&chain(0..=0, 8 << 20, 0)).await;
+    let mut pulls = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let clients = rig.clients.clone();
+        pulls.spawn(async move { code(clients.pull(None, None).await.map(drop)) });
+    }
+    let codes = pulls.join_all().await;
+    assert!(codes.contains(&Code::Ok) && codes.contains(&Code::ResourceExhausted), "{codes:?}");
+    assert!(codes.iter().all(|code| matches!(code, Code::Ok | Code::ResourceExhausted)));
+    assert_eq!(code(read(&rig.clients).await), Code::Ok, "and then it goes on");
+}
+
+#[tokio::test]
+async fn a_request_that_never_becomes_whole_is_given_up() {
+    let rig = Rig::configured("[limits]\ntimeout_seconds = 1\n").await;
+    let mut grpc = tonic::client::Grpc::new(rig.clients.plain.clone());
+    grpc.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<pb::GetPlanRequest, pb::GetPlanResponse>::default();
+    let path = PathAndQuery::from_static("/secateur.history.v1.History/GetPlan");
+    let never = Request::new(futures_util::stream::pending());
+    let answer = timeout(Duration::from_secs(10), grpc.client_streaming(never, path, codec));
+    let error = answer.await.expect("an answer in time").unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded, "{error:?}");
+}
+
+#[tokio::test]
+async fn with_a_certificate_everything_is_encrypted_and_the_key_must_be_private() {
+    let place = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (place.path().join("cert.pem"), place.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    write_private(&key, &made.signing_key.serialize_pem());
+    let text = format!("[tls]\ncert = \"{}\"\nkey = \"{}\"\n", cert.display(), key.display());
+    let flags = config(place.path(), &text);
+    let node = Node::start(&place.path().join("data"), &flags);
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(made.cert.pem()))
+        .domain_name("localhost");
+    let address = format!("https://{}", node.grpc);
+    let endpoint = Endpoint::from_shared(address).unwrap().tls_config(tls).unwrap();
+    let clients = Clients::over(endpoint.connect().await.unwrap(), Some(&node.token));
+    clients.append(&chain(0..=3, 5_000, 1)).await;
+    assert_eq!(clients.pull(None, None).await.unwrap().chunks.len(), 3);
+    let audit = std::fs::read_to_string(place.path().join("data/audit.log")).unwrap();
+    assert!(audit.contains("\"peer\":\"127.0.0.1\""), "{audit}");
+    let plain = Endpoint::from_shared(format!("http://{}", node.grpc)).unwrap();
+    let plain = Clients::over(plain.connect_lazy(), None);
+    let refused = timeout(Duration::from_secs(15), read(&plain)).await.expect("a prompt no");
+    refused.expect_err("nothing is said in the clear");
+    tokio::task::spawn_blocking(|| node.stop()).await.unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let words = format!("node --http 127.0.0.1:0 --grpc 127.0.0.1:0 {flags}");
+    crate::tool::run(&place.path().join("data"), &words).ends(2).complains("chmod 600");
 }
 
 async fn health(clients: &Clients, service: &str) -> Result<ServingStatus, Status> {
