@@ -78,6 +78,8 @@ pub(super) const METRICS: About =
 pub(super) const OPENAPI: About = About::new("getOpenApi", "This document.", &[(JSON, "Anything")]);
 pub(super) const STATUS: About =
     About::new("getStatus", "The state of the history in one value.", &[(JSON, "Status")]);
+pub(super) const NODE: About =
+    About::new("getNode", "What node this is, and of which chain.", &[(JSON, "Node")]);
 pub(super) const PLAN: About =
     About::new("getPlan", "What a prune would do now; nothing is done.", &[(JSON, "Plan")]);
 pub(super) const HOLDS: About =

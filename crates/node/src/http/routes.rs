@@ -90,6 +90,7 @@ pub(super) fn table() -> Table {
         .get("/readyz", Role::Open, about::READY, health::ready)
         .get("/metrics", Role::Read, about::METRICS, scrape::scrape)
         .get("/openapi.json", Role::Read, about::OPENAPI, openapi::show)
+        .get("/v1/node", Role::Read, about::NODE, v1::node)
         .get("/v1/status", Role::Read, about::STATUS, v1::status)
         .get("/v1/plan", Role::Read, about::PLAN, v1::plan)
         .get("/v1/holds", Role::Read, about::HOLDS, v1::holds)

@@ -39,6 +39,13 @@ const PART: Fields = &[
     ("sha256", "text"),
     ("size", "int"),
 ];
+const NODE: Fields = &[
+    ("chain_id", "int"),
+    ("version", "text"),
+    ("layout", "text"),
+    ("format", "int"),
+    ("following", "bool"),
+];
 const PARTS: Fields = &[("parts", "[Part]"), ("next", "int?")];
 const HOLD: Fields =
     &[("name", "text"), ("strength", "text"), ("limit", "int?"), ("active", "bool")];
@@ -186,6 +193,7 @@ const SHAPES: &[(&str, Fields)] = &[
     ("Parts", PARTS),
     ("Hold", HOLD),
     ("Holds", HOLDS),
+    ("Node", NODE),
     ("Policy", POLICY),
     ("ClassBytes", CLASS_BYTES),
     ("Report", REPORT),

@@ -52,6 +52,25 @@ pub(super) async fn holds(State(app): State<Arc<App>>) -> Answer {
     }))
 }
 
+#[derive(Debug, Serialize)]
+struct About {
+    chain_id: u64,
+    version: &'static str,
+    layout: &'static str,
+    format: u32,
+    following: bool,
+}
+
+pub(super) async fn node(State(app): State<Arc<App>>) -> Answer {
+    Ok(answers::json(&About {
+        chain_id: app.node.chain_id(),
+        version: env!("CARGO_PKG_VERSION"),
+        layout: app.node.store.header().layout.name(),
+        format: secateur_store::FORMAT_VERSION,
+        following: app.node.standing.borrow().following,
+    }))
+}
+
 pub(super) async fn policy(State(app): State<Arc<App>>) -> Answer {
     Ok(answers::json(&app.node.ask(|store| Ok(store.policy())).await?))
 }

@@ -22,8 +22,11 @@ impl Client {
     #[track_caller]
     pub fn post(&self, value: &Value) -> Value {
         let send = self.http.post(&self.url).header("content-type", "application/json");
-        let send = send.body(value.to_string()).send();
-        let body = self.runtime.block_on(async { send.await.unwrap().bytes().await.unwrap() });
+        let send = send.body(value.to_string());
+        let body = self.runtime.block_on(async {
+            // Inside the runtime already when the request is made.
+            send.send().await.unwrap().bytes().await.unwrap()
+        });
         serde_json::from_slice(&body).unwrap()
     }
 }
