@@ -6,7 +6,7 @@
 use secateur_core::{BlockHash, Height};
 
 use super::FollowError;
-use super::chain::{Heads, headers};
+use super::chain::headers;
 use super::ours::{Ours, Tip};
 use super::source::Source;
 
@@ -39,26 +39,18 @@ pub(super) async fn resolve(
     source: &Source,
     ours: &Ours,
     tip: Tip,
-    heads: &Heads,
+    newest: Height,
 ) -> Result<Outcome, FollowError> {
-    let top = tip.height.min(heads.newest.height);
+    let top = tip.height.min(newest);
     let last_final = ours.last_final();
     let floor = last_final.unwrap_or_else(|| tip.height.saturating_sub(MOST_UNFINAL)).min(top);
     let to = match find_fork(source, ours, top, floor).await? {
-        Fork::Above(height) if height == tip.height => return Ok(Outcome::Agreed),
-        // The source is behind, and has nothing else than we have.
-        Fork::Above(height) if height == heads.newest.height => return Ok(Outcome::Agreed),
-        Fork::Above(height) => height,
-        Fork::Below { height, ours: mine, theirs } => {
-            let emptied = height.checked_sub(1).filter(|_| last_final.is_none() && height > floor);
-            match emptied {
-                Some(below) => below,
-                None => {
-                    let text = contradiction(source, last_final, height, &mine, &theirs);
-                    return Ok(Outcome::Contradiction(text));
-                }
-            }
-        }
+        // The source has what we have, or less of it.
+        Fork::Above(height) if height == top => return Ok(Outcome::Agreed),
+        Fork::Above(height) => Some(height),
+        // All that is here is of another branch, and nothing of it is final.
+        Fork::Below { height, .. } if last_final.is_none() && height > floor => below(ours).await?,
+        Fork::Below { .. } => None,
     };
     let removed = ours.run(move |store| store.rollback(to)).await??;
     let head = tip.height;

@@ -36,10 +36,15 @@ fn binary() -> PathBuf {
 impl Anvil {
     /// Starts one whose final block is two below its newest.
     pub fn start() -> Self {
-        Self::with("")
+        Self::with("--slots-in-an-epoch 1")
     }
 
-    /// The same with further flags.
+    /// Starts one whose final block is eight below its newest.
+    pub fn slow() -> Self {
+        Self::with("--slots-in-an-epoch 4")
+    }
+
+    /// Starts one with further flags.
     pub fn with(words: &str) -> Self {
         let path = binary();
         assert!(
@@ -48,7 +53,8 @@ impl Anvil {
             path.display()
         );
         let mut child = Command::new(&path)
-            .args("--port 0 --no-mining --order fifo --slots-in-an-epoch 1".split(' '))
+            // It looks for blobs unless it impersonates; signatures are what they are.
+            .args("--port 0 --no-mining --order fifo --auto-impersonate".split(' '))
             .args(["--hardfork", "prague", "--timestamp", "1700000000", "--accounts", "4"])
             .args(words.split_whitespace())
             .stdin(Stdio::null())
@@ -69,7 +75,7 @@ impl Anvil {
 
     /// One that keeps its chain in a file, from one start to the next.
     pub fn keeping(state: &Path) -> Self {
-        Self::with(&format!("--state {}", state.display()))
+        Self::with(&format!("--slots-in-an-epoch 1 --state {}", state.display()))
     }
 
     /// Asks it something that must work.

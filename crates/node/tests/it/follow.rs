@@ -246,7 +246,6 @@ fn confirmations_take_the_place_of_a_final_block() {
     let five = [("SECATEUR_FOLLOW_CONFIRMATIONS", "5")];
     let mut node = Followed::with(data.path(), &anvil.url, "", &five);
     node.catches_up(&anvil);
-    node.says("final");
     node.stop();
     assert_eq!(ask(data.path(), "status")["finalized"], 5);
 }

@@ -227,7 +227,7 @@ fn server_errors_are_survived() {
 
 #[test]
 fn refused_requests_are_survived() {
-    is_survived(Manner::Status(400), "it answered HTTP 400");
+    is_survived(Manner::Status(400), "does not answer: it answered HTTP 400");
 }
 
 #[test]

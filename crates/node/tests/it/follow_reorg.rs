@@ -11,7 +11,7 @@ use crate::wallet::Wallet;
 
 /// A node that has everything of an anvil with so many blocks, whose final block is far below.
 fn following(blocks: u64) -> (Anvil, tempfile::TempDir, Followed) {
-    let anvil = Anvil::with("--slots-in-an-epoch 4");
+    let anvil = Anvil::slow();
     anvil.mine(blocks);
     let data = tempdir().unwrap();
     let mut node = Followed::start(data.path(), &anvil.url);
@@ -93,7 +93,7 @@ fn a_source_that_contradicts_a_final_block_ends_the_node_and_nothing_is_changed(
     let (anvil, data, node) = following(20);
     node.stop();
     assert_eq!(ask(data.path(), "status")["finalized"], 12);
-    let other = Anvil::with("--slots-in-an-epoch 4");
+    let other = Anvil::slow();
     Wallet::default().legacy(&other, 5);
     other.mine(30);
     let said = Followed::start(data.path(), &other.url).ends(11);
@@ -114,7 +114,7 @@ fn a_source_that_contradicts_a_final_block_ends_the_node_and_nothing_is_changed(
 fn a_shorter_chain_that_contradicts_a_final_block_is_refused_as_well() {
     let (anvil, data, node) = following(20);
     node.stop();
-    let other = Anvil::with("--slots-in-an-epoch 4");
+    let other = Anvil::slow();
     Wallet::default().legacy(&other, 5);
     other.mine(5);
     let said = Followed::start(data.path(), &other.url).ends(11);
