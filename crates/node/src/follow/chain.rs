@@ -47,9 +47,9 @@ pub(super) async fn heads(
     source: &Source,
     confirmations: Option<u64>,
 ) -> Result<Heads, FollowError> {
-    let mut calls = vec![Call::new("eth_chainId", json!([])), header_call(json!("latest"))];
+    let mut calls = vec![Call::new("eth_chainId", json!([])), header_call(&json!("latest"))];
     if confirmations.is_none() {
-        calls.push(header_call(json!("finalized")));
+        calls.push(header_call(&json!("finalized")));
     }
     let mut answers = source.ask(&calls).await?.into_iter();
     let chain_id = number(source, "eth_chainId", answers.next())?;
@@ -76,7 +76,7 @@ pub(super) async fn headers(
     source: &Source,
     heights: &[Height],
 ) -> Result<Vec<Option<BlockMeta>>, FollowError> {
-    let calls: Vec<Call> = heights.iter().map(|height| header_call(hex(*height))).collect();
+    let calls: Vec<Call> = heights.iter().map(|height| header_call(&hex(*height))).collect();
     let answers = source.ask(&calls).await?;
     let mut found = Vec::with_capacity(heights.len());
     for (height, answer) in heights.iter().zip(answers) {
@@ -86,7 +86,7 @@ pub(super) async fn headers(
     Ok(found)
 }
 
-fn header_call(which: Value) -> Call {
+fn header_call(which: &Value) -> Call {
     Call::new("eth_getBlockByNumber", json!([which, false]))
 }
 
@@ -97,7 +97,7 @@ pub(super) fn hex(height: Height) -> Value {
 
 fn header(asked: Option<Height>, raw: &Bytes) -> Result<BlockMeta, FollowError> {
     check_header(asked, raw).map_err(|reason| match asked {
-        Some(height) => FollowError::Block { height, reason },
+        Some(height) => FollowError::Block { height, reason: Box::new(reason) },
         None => FollowError::trouble(format!("the source's newest header was refused: {reason}")),
     })
 }

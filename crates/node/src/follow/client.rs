@@ -22,7 +22,7 @@ const MAX_CONNECT: Duration = Duration::from_secs(10);
 /// A whole answer may take so many times as long as a silence within it.
 const WHOLE_TIMES: u32 = 10;
 /// A source that asks for a longer pause than this is asked again all the same.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// Why a request has no answer.
 #[derive(Debug)]

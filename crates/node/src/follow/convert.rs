@@ -113,7 +113,8 @@ pub(super) fn convert(raw: &RawBlock, chain_id: u64) -> Result<Block, Unfit> {
     let BlockTransactions::Full(transactions) = rpc.transactions else {
         return Err(Unfit::HashesOnly);
     };
-    let transactions: Vec<SignedTx> = transactions.into_iter().map(Transaction::into_inner).collect();
+    let transactions: Vec<SignedTx> =
+        transactions.into_iter().map(Transaction::into_inner).collect();
     let meta = BlockMeta {
         height: header.number,
         hash: BlockHash(stated.0),
@@ -165,8 +166,8 @@ fn push_receipts(
 fn envelope(index: usize, receipt: RpcReceipt) -> Result<ReceiptEnvelope, Unfit> {
     // A receipt that names no type is from before there were any.
     let ty = receipt.ty.map_or(0, |ty| ty.to::<u8>());
-    let tx_type = TxType::try_from(ty)
-        .map_err(|_| Unfit::UnknownType { index, ty: u64::from(ty) })?;
+    let tx_type =
+        TxType::try_from(ty).map_err(|_| Unfit::UnknownType { index, ty: u64::from(ty) })?;
     let status = match (receipt.status, receipt.root) {
         (Some(status), _) => Eip658Value::Eip658(!status.is_zero()),
         (None, Some(root)) => Eip658Value::PostState(root),

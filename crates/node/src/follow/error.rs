@@ -12,7 +12,7 @@ pub(crate) enum FollowError {
     Trouble(String),
     /// A block that was refused; the source is asked for it again later.
     #[error("block {height} was refused and not stored: {reason}")]
-    Block { height: u64, reason: Unfit },
+    Block { height: u64, reason: Box<Unfit> },
     /// Nothing that waiting could put right.
     #[error("{0}")]
     Fatal(anyhow::Error),

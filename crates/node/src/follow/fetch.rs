@@ -64,6 +64,7 @@ impl Fetcher {
                     attempts = if chunk.blocks.len() > before { 1 } else { attempts + 1 };
                     if attempts >= ATTEMPTS {
                         let height = first + chunk.blocks.len() as u64;
+                        let reason = Box::new(reason);
                         chunk.end = Some(FollowError::Block { height, reason });
                     } else {
                         tokio::time::sleep(PAUSE).await;

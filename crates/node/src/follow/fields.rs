@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use super::envelope::shown;
 
@@ -46,7 +46,7 @@ const KNOWN: [&str; 31] = [
 
 /// The names in a block that are not known, a few of them.
 pub(super) fn unknown(raw: &[u8]) -> Vec<String> {
-    let named = serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(raw).unwrap_or_default();
+    let named = serde_json::from_slice::<BTreeMap<String, &RawValue>>(raw).unwrap_or_default();
     let unknown = named.into_keys().filter(|name| !KNOWN.contains(&name.as_str()));
     unknown.take(MOST_TOLD).map(|name| shown(&name)).collect()
 }

@@ -80,7 +80,8 @@ impl Follower {
             }
             match ended {
                 Ok(pace) => {
-                    (self.contradicted, _) = (0, pauses.reset());
+                    self.contradicted = 0;
+                    pauses.reset();
                     self.teller.well();
                     if let Pace::Wait = pace {
                         tokio::time::sleep(self.config.poll).await;
@@ -165,7 +166,7 @@ impl Follower {
         self.see(now, target);
         match (ended, now) {
             (End::Failed(error), _) => Err(error),
-            (End::Unlinked, Some(tip)) => self.part(tip, heads).await,
+            (End::Unlinked, Some(tip)) => self.part(tip).await,
             (End::Unlinked, None) => Err(self.inconsistent()),
             (End::Reached, Some(tip)) if tip.height >= target => {
                 self.progress.end(tip.height);
@@ -182,7 +183,7 @@ impl Follower {
     async fn compare(&mut self, tip: Tip, heads: &Heads) -> Result<Pace, FollowError> {
         let here = self.ours.hash_at(heads.newest.height).await?;
         if here.is_some_and(|here| here != heads.newest.hash) {
-            return self.part(tip, heads).await;
+            return self.part(tip).await;
         }
         // A source that has less of the same chain will have more again.
         self.see(Some(tip), heads.newest.height);
@@ -191,9 +192,12 @@ impl Follower {
         Ok(Pace::Wait)
     }
 
-    /// The two chains part somewhere below.
-    async fn part(&mut self, tip: Tip, heads: &Heads) -> Result<Pace, FollowError> {
-        match reorg::resolve(&self.fetcher.source, &self.ours, tip, heads).await? {
+    /// The two chains part somewhere below. Where the source stands is asked anew: it may have
+    /// changed its mind since, and be shorter now.
+    async fn part(&mut self, tip: Tip) -> Result<Pace, FollowError> {
+        let heads = heads(&self.fetcher.source, self.config.confirmations).await?;
+        let newest = heads.newest.height;
+        match reorg::resolve(&self.fetcher.source, &self.ours, tip, newest).await? {
             Outcome::RolledBack => Ok(Pace::Again),
             Outcome::Agreed => Err(self.inconsistent()),
             Outcome::Contradiction(text) => self.contradiction(text),
@@ -207,7 +211,7 @@ impl Follower {
             && let Some(here) = self.ours.hash_at(height).await?
             && here != meta.hash
         {
-            return self.part(tip, heads).await.map(|_| ());
+            return self.part(tip).await.map(|_| ());
         }
         self.ours.finalize(height.min(tip.height)).await
     }

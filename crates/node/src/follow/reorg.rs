@@ -6,7 +6,7 @@
 use secateur_core::{BlockHash, Height};
 
 use super::FollowError;
-use super::chain::{Heads, headers};
+use super::chain::headers;
 use super::ours::{Ours, Tip};
 use super::source::Source;
 
@@ -39,33 +39,36 @@ pub(super) async fn resolve(
     source: &Source,
     ours: &Ours,
     tip: Tip,
-    heads: &Heads,
+    newest: Height,
 ) -> Result<Outcome, FollowError> {
-    let top = tip.height.min(heads.newest.height);
+    let top = tip.height.min(newest);
     let last_final = ours.last_final();
     let floor = last_final.unwrap_or_else(|| tip.height.saturating_sub(MOST_UNFINAL)).min(top);
     let to = match find_fork(source, ours, top, floor).await? {
-        Fork::Above(height) if height == tip.height => return Ok(Outcome::Agreed),
-        // The source is behind, and has nothing else than we have.
-        Fork::Above(height) if height == heads.newest.height => return Ok(Outcome::Agreed),
+        // The source has what we have, or less of it.
+        Fork::Above(height) if height == top => return Ok(Outcome::Agreed),
         Fork::Above(height) => height,
         Fork::Below { height, ours: mine, theirs } => {
-            let emptied = height.checked_sub(1).filter(|_| {
-                last_final.is_none() && height > floor
-            });
-            match emptied {
-                Some(below) => below,
-                None => {
-                    let text = contradiction(source, last_final, height, &mine, &theirs);
-                    return Ok(Outcome::Contradiction(text));
-                }
-            }
+            // All that is here is of another branch: it goes, if nothing of it is final.
+            let unfinal = last_final.is_none() && height > floor;
+            let below = if unfinal { below_oldest(ours).await? } else { None };
+            let Some(below) = below else {
+                let text = contradiction(source, last_final, height, &mine, &theirs);
+                return Ok(Outcome::Contradiction(text));
+            };
+            below
         }
     };
     let removed = ours.run(move |store| store.rollback(to)).await??;
     let head = tip.height;
     tracing::info!(to, head, removed, "the chain reorganised; blocks above {to} were taken back");
     Ok(Outcome::RolledBack)
+}
+
+/// The height below the oldest block here, unless that is the first of all.
+async fn below_oldest(ours: &Ours) -> Result<Option<Height>, FollowError> {
+    let status = ours.run(secateur_store::Store::get_prune_status).await??;
+    Ok(status.oldest_kept_block.and_then(|oldest| oldest.checked_sub(1)))
 }
 
 /// Walks down from `top` to `floor` until both chains have the same block.

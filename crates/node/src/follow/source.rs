@@ -170,11 +170,7 @@ fn missing(answers: &[Option<Answer>]) -> Vec<usize> {
 }
 
 /// Puts answers in their places. Calls that were refused for now stay open, and why is returned.
-fn place(
-    answers: &mut [Option<Answer>],
-    piece: &[usize],
-    found: Vec<Answer>,
-) -> Option<Failure> {
+fn place(answers: &mut [Option<Answer>], piece: &[usize], found: Vec<Answer>) -> Option<Failure> {
     let mut failed = None;
     for (index, answer) in piece.iter().zip(found) {
         match &answer {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Standing;
 
 /// The same trouble is logged again after so long.
-const REMIND_EVERY: Duration = Duration::from_secs(60);
+const REMIND_EVERY: Duration = Duration::from_mins(1);
 
 /// What is wrong, by what puts it right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

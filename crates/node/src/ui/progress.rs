@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Ui, log};
 use super::words::{count, percent};
+use super::{Ui, log};
 
 /// How often a plain line is printed.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -24,7 +24,8 @@ impl Progress {
     pub(crate) fn bar(what: &'static str) -> Option<Self> {
         let shown = std::io::stderr().is_terminal() && log::is_for_people();
         shown.then(|| {
-            let bar = draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {per_sec}, {eta} left");
+            let bar =
+                draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {per_sec}, {eta} left");
             let bar = bar.with_prefix(what);
             log::write_above(Some(bar.clone()));
             Self { what, bar: Some(bar), lines: false, last_line: Instant::now() }
@@ -35,7 +36,8 @@ impl Progress {
     pub(crate) fn start(ui: Ui, what: &'static str) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !ui.json).then(|| {
-            draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {eta} left").with_prefix(what)
+            draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {eta} left")
+                .with_prefix(what)
         });
         Self { what, bar, lines: !terminal && !ui.json, last_line: Instant::now() }
     }

@@ -31,10 +31,15 @@ fn binary() -> PathBuf {
 impl Anvil {
     /// Starts one whose final block is two below its newest.
     pub fn start() -> Self {
-        Self::with("")
+        Self::with("--slots-in-an-epoch 1")
     }
 
-    /// The same with further flags.
+    /// Starts one whose final block is eight below its newest.
+    pub fn slow() -> Self {
+        Self::with("--slots-in-an-epoch 4")
+    }
+
+    /// Starts one with further flags.
     pub fn with(words: &str) -> Self {
         let path = binary();
         assert!(
@@ -43,7 +48,8 @@ impl Anvil {
             path.display()
         );
         let mut child = Command::new(&path)
-            .args("--port 0 --no-mining --order fifo --slots-in-an-epoch 1".split(' '))
+            // It looks for blobs unless it impersonates; signatures are what they are.
+            .args("--port 0 --no-mining --order fifo --auto-impersonate".split(' '))
             .args(["--hardfork", "prague", "--timestamp", "1700000000", "--accounts", "4"])
             .args(words.split_whitespace())
             .stdin(Stdio::null())
@@ -52,9 +58,10 @@ impl Anvil {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let listening = lines.by_ref().map(Result::unwrap).find_map(|line| {
-            line.strip_prefix("Listening on ").map(str::to_owned)
-        });
+        let listening = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| line.strip_prefix("Listening on ").map(str::to_owned));
         let url = format!("http://{}", listening.expect("anvil listens"));
         // It must not stop because nobody reads what it says.
         std::thread::spawn(move || lines.for_each(drop));
@@ -63,12 +70,12 @@ impl Anvil {
 
     /// One that keeps its chain in a file, from one start to the next.
     pub fn keeping(state: &Path) -> Self {
-        Self::with(&format!("--state {}", state.display()))
+        Self::with(&format!("--slots-in-an-epoch 1 --state {}", state.display()))
     }
 
     /// Asks it something that must work.
     #[track_caller]
-    pub fn ask(&self, method: &str, params: Value) -> Value {
+    pub fn ask(&self, method: &str, params: &Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let answer = self.client.post(&call);
         assert!(answer.get("error").is_none(), "{method}: {answer}");
@@ -77,16 +84,16 @@ impl Anvil {
 
     /// Mines so many blocks; the first takes the transactions that wait.
     pub fn mine(&self, blocks: u64) {
-        self.ask("anvil_mine", json!([format!("{blocks:#x}"), "0xc"]));
+        self.ask("anvil_mine", &json!([format!("{blocks:#x}"), "0xc"]));
     }
 
     pub fn head(&self) -> u64 {
-        number(&self.ask("eth_blockNumber", json!([])))
+        number(&self.ask("eth_blockNumber", &json!([])))
     }
 
     /// A block with its transactions' hashes.
     pub fn block(&self, height: u64) -> Value {
-        self.ask("eth_getBlockByNumber", json!([format!("{height:#x}"), false]))
+        self.ask("eth_getBlockByNumber", &json!([format!("{height:#x}"), false]))
     }
 
     pub fn hash(&self, height: u64) -> String {

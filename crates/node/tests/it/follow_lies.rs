@@ -15,7 +15,9 @@ use crate::wallet::Wallet;
 const BAD: u64 = 12;
 
 fn is_bad_block(method: &str, result: &Value) -> bool {
-    method == "eth_getBlockByNumber" && result["number"] == "0xc" && result["transactions"][0].is_object()
+    method == "eth_getBlockByNumber"
+        && result["number"] == "0xc"
+        && result["transactions"][0].is_object()
 }
 
 fn are_bad_receipts(method: &str, result: &Value) -> bool {
@@ -225,7 +227,7 @@ fn server_errors_are_survived() {
 
 #[test]
 fn refused_requests_are_survived() {
-    is_survived(Manner::Status(400), "it answered HTTP 400");
+    is_survived(Manner::Status(400), "does not answer: it answered HTTP 400");
 }
 
 #[test]

@@ -22,8 +22,9 @@ impl Client {
     #[track_caller]
     pub fn post(&self, value: &Value) -> Value {
         let send = self.http.post(&self.url).header("content-type", "application/json");
-        let send = send.body(value.to_string()).send();
-        let body = self.runtime.block_on(async { send.await.unwrap().bytes().await.unwrap() });
+        let send = send.body(value.to_string());
+        let ask = async { send.send().await.unwrap().bytes().await.unwrap() };
+        let body = self.runtime.block_on(ask);
         serde_json::from_slice(&body).unwrap()
     }
 }
@@ -32,5 +33,5 @@ impl Client {
 pub fn http() -> reqwest::Client {
     rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
     let builder = reqwest::Client::builder().tls_certs_only([]);
-    builder.timeout(Duration::from_secs(60)).build().unwrap()
+    builder.timeout(Duration::from_mins(1)).build().unwrap()
 }

@@ -1,13 +1,11 @@
 //! Transactions of every kind, signed by one of anvil's accounts.
 
 use alloy_consensus::transaction::RlpEcdsaEncodableTx;
-use alloy_consensus::{
-    SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip4844WithSidecar, TxEip7702, TxLegacy,
-};
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::Typed2718;
 use alloy_eips::eip2718::Encodable2718;
 use alloy_eips::eip2930::{AccessList, AccessListItem};
-use alloy_eips::eip4844::{BYTES_PER_BLOB, BlobTransactionSidecar};
+use alloy_eips::eip4844::kzg_to_versioned_hash;
 use alloy_eips::eip7702::Authorization;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex};
 use k256::ecdsa::SigningKey;
@@ -61,7 +59,7 @@ impl Wallet {
     {
         let signature = sign(&self.key, &tx.signature_hash());
         let raw = tx.into_signed(signature).encoded_2718();
-        anvil.ask("eth_sendRawTransaction", json!([hex::encode_prefixed(raw)]));
+        anvil.ask("eth_sendRawTransaction", &json!([hex::encode_prefixed(raw)]));
     }
 
     pub fn legacy(&mut self, anvil: &Anvil, value: u64) {
@@ -123,15 +121,12 @@ impl Wallet {
         );
     }
 
-    /// A transaction with one blob of zeros, whose commitment and proof are the point at infinity.
+    /// A transaction with one blob of zeros, whose commitment is the point at infinity. It is sent
+    /// as blocks hold it, without the blob: anvil would hash a blob into its block, which no chain
+    /// does.
     pub fn blob(&mut self, anvil: &Anvil) {
         let mut infinity = [0; 48];
         infinity[0] = 0xc0;
-        let sidecar = BlobTransactionSidecar {
-            blobs: vec![[0; BYTES_PER_BLOB].into()],
-            commitments: vec![infinity.into()],
-            proofs: vec![infinity.into()],
-        };
         let tx = TxEip4844 {
             chain_id: CHAIN,
             nonce: self.next(),
@@ -139,11 +134,11 @@ impl Wallet {
             max_fee_per_gas: 20 * GWEI,
             max_priority_fee_per_gas: GWEI,
             to: Address::repeat_byte(0x22),
-            blob_versioned_hashes: sidecar.versioned_hashes().collect(),
+            blob_versioned_hashes: vec![kzg_to_versioned_hash(&infinity)],
             max_fee_per_blob_gas: 20 * GWEI,
             ..TxEip4844::default()
         };
-        self.send(anvil, TxEip4844WithSidecar::<BlobTransactionSidecar> { tx, sidecar });
+        self.send(anvil, tx);
     }
 
     /// Another account lets its address be a contract.
