@@ -47,15 +47,28 @@ pub(super) async fn resolve(
     let to = match find_fork(source, ours, top, floor).await? {
         // The source has what we have, or less of it.
         Fork::Above(height) if height == top => return Ok(Outcome::Agreed),
-        Fork::Above(height) => Some(height),
-        // All that is here is of another branch, and nothing of it is final.
-        Fork::Below { height, .. } if last_final.is_none() && height > floor => below(ours).await?,
-        Fork::Below { .. } => None,
+        Fork::Above(height) => height,
+        Fork::Below { height, ours: mine, theirs } => {
+            // All that is here is of another branch: it goes, if nothing of it is final.
+            let unfinal = last_final.is_none() && height > floor;
+            let below = if unfinal { below_oldest(ours).await? } else { None };
+            let Some(below) = below else {
+                let text = contradiction(source, last_final, height, &mine, &theirs);
+                return Ok(Outcome::Contradiction(text));
+            };
+            below
+        }
     };
     let removed = ours.run(move |store| store.rollback(to)).await??;
     let head = tip.height;
     tracing::info!(to, head, removed, "the chain reorganised; blocks above {to} were taken back");
     Ok(Outcome::RolledBack)
+}
+
+/// The height below the oldest block here, unless that is the first of all.
+async fn below_oldest(ours: &Ours) -> Result<Option<Height>, FollowError> {
+    let status = ours.run(secateur_store::Store::get_prune_status).await??;
+    Ok(status.oldest_kept_block.and_then(|oldest| oldest.checked_sub(1)))
 }
 
 /// Walks down from `top` to `floor` until both chains have the same block.

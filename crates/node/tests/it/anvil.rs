@@ -80,7 +80,7 @@ impl Anvil {
 
     /// Asks it something that must work.
     #[track_caller]
-    pub fn ask(&self, method: &str, params: Value) -> Value {
+    pub fn ask(&self, method: &str, params: &Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let answer = self.client.post(&call);
         assert!(answer.get("error").is_none(), "{method}: {answer}");
@@ -89,16 +89,16 @@ impl Anvil {
 
     /// Mines so many blocks; the first takes the transactions that wait.
     pub fn mine(&self, blocks: u64) {
-        self.ask("anvil_mine", json!([format!("{blocks:#x}"), "0xc"]));
+        self.ask("anvil_mine", &json!([format!("{blocks:#x}"), "0xc"]));
     }
 
     pub fn head(&self) -> u64 {
-        number(&self.ask("eth_blockNumber", json!([])))
+        number(&self.ask("eth_blockNumber", &json!([])))
     }
 
     /// A block with its transactions' hashes.
     pub fn block(&self, height: u64) -> Value {
-        self.ask("eth_getBlockByNumber", json!([format!("{height:#x}"), false]))
+        self.ask("eth_getBlockByNumber", &json!([format!("{height:#x}"), false]))
     }
 
     pub fn hash(&self, height: u64) -> String {

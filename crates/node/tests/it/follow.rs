@@ -5,7 +5,7 @@ use std::path::Path;
 
 use alloy_consensus::proofs::{calculate_receipt_root, calculate_transaction_root};
 use alloy_consensus::{EthereumTxEnvelope, ReceiptEnvelope, TxEip4844, TxReceipt as _};
-use alloy_eips::eip2718::{Decodable2718 as _, Typed2718 as _};
+use alloy_eips::eip2718::{Decodable2718 as _, Typed2718};
 use alloy_primitives::hex;
 use alloy_rlp::Decodable as _;
 use secateur_core::{Block, receipts, tx_index};
@@ -16,7 +16,7 @@ use tempfile::tempdir;
 use crate::anvil::{Anvil, number};
 use crate::followed::{Followed, stored_hash};
 use crate::proxy::{Manner, Proxy};
-use crate::tool::{ask, open_store, run};
+use crate::tool::{SmallDisk, ask, open_store, run};
 use crate::wallet::Wallet;
 
 type EvmBlock = alloy_consensus::Block<EthereumTxEnvelope<TxEip4844>>;
@@ -68,7 +68,7 @@ fn every_kind_of_transaction_is_followed_and_stored_as_it_is() {
     let (mut failed, mut logs) = (0, 0);
     for height in 0..=5 {
         let (block, receipts) = check(&store, &anvil, height);
-        kinds.extend(block.body.transactions.iter().map(|tx| tx.ty()));
+        kinds.extend(block.body.transactions.iter().map(Typed2718::ty));
         failed += receipts.iter().filter(|receipt| !receipt.status()).count();
         logs += receipts.iter().map(|receipt| receipt.logs().len()).sum::<usize>();
     }
@@ -262,4 +262,29 @@ fn a_source_of_another_chain_is_refused() {
     let said = Followed::start(data.path(), &other.url).ends(11);
     assert!(said.contains("is of chain 4242, this directory holds chain 31337"), "{said}");
     check_all(data.path(), &anvil);
+}
+
+#[test]
+fn a_full_disk_is_waited_out() {
+    let Some(disk) = SmallDisk::mount(24) else { return };
+    let data = disk.data();
+    let anvil = Anvil::start();
+    let mut wallet = Wallet::default();
+    anvil.mine(3);
+    let mut node = Followed::start(&data, &anvil.url);
+    node.catches_up(&anvil);
+    disk.fill();
+    // Large enough to need a region of its own.
+    let contract = wallet.create(&anvil);
+    for _ in 0..4 {
+        wallet.log(&anvil, contract, &vec![7; 100_000]);
+        anvil.mine(1);
+    }
+    node.says("disk full");
+    disk.empty();
+    node.says("the trouble is over");
+    node.catches_up(&anvil);
+    node.stop();
+    check_all(&data, &anvil);
+    assert_eq!(ask(&data, "verify")["clean"], true);
 }

@@ -20,7 +20,7 @@ fn following(blocks: u64) -> (Anvil, tempfile::TempDir, Followed) {
 }
 
 fn reorg(anvil: &Anvil, depth: u64) {
-    anvil.ask("anvil_reorg", json!([depth, []]));
+    anvil.ask("anvil_reorg", &json!([depth, []]));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_source_that_has_less_of_the_same_chain_is_waited_for() {
     let (anvil, data, mut node) = following(20);
     let newest = anvil.hash(20);
     let proxy = Proxy::start(&anvil.url, Manner::Honest);
-    anvil.ask("anvil_rollback", json!([4]));
+    anvil.ask("anvil_rollback", &json!([4]));
     assert_eq!(anvil.head(), 16);
     node.stop();
     node = Followed::start(data.path(), &proxy.url);
@@ -120,4 +120,41 @@ fn a_shorter_chain_that_contradicts_a_final_block_is_refused_as_well() {
     let said = Followed::start(data.path(), &other.url).ends(11);
     assert!(said.contains("has another chain"), "{said}");
     assert_eq!(stored_hash(data.path(), 20), Some(anvil.hash(20)));
+}
+
+#[test]
+fn while_nothing_is_final_even_the_first_block_here_is_taken_back() {
+    let (anvil, data) = (Anvil::slow(), tempdir().unwrap());
+    anvil.mine(20);
+    let proxy = Proxy::start(&anvil.url, Manner::NoFinality);
+    let mut node = Followed::with(data.path(), &proxy.url, "--start 18", &[]);
+    node.says("nothing is final here");
+    node.catches_up(&anvil);
+    // Further down than anything that is here.
+    reorg(&anvil, 6);
+    node.says("the chain reorganised");
+    node.catches_up(&anvil);
+    let said = node.stop();
+    assert_eq!(said.matches("nothing is final here").count(), 1, "it is said once: {said}");
+    for height in 18..=20 {
+        assert_eq!(stored_hash(data.path(), height), Some(anvil.hash(height)));
+    }
+    let status = ask(data.path(), "status");
+    assert_eq!((&status["oldest_kept_block"], &status["finalized"]), (&json!(18), &json!(null)));
+}
+
+#[test]
+fn another_first_block_is_another_chain_even_while_nothing_is_final() {
+    let (anvil, data) = (Anvil::slow(), tempdir().unwrap());
+    anvil.mine(3);
+    let proxy = Proxy::start(&anvil.url, Manner::NoFinality);
+    let mut node = Followed::start(data.path(), &proxy.url);
+    node.catches_up(&anvil);
+    node.stop();
+    let other = Anvil::with("--gas-limit 12345678");
+    other.mine(9);
+    proxy.aim(&other.url);
+    let said = Followed::start(data.path(), &proxy.url).ends(11);
+    assert!(said.contains("has another chain"), "{said}");
+    assert_eq!(stored_hash(data.path(), 3), Some(anvil.hash(3)));
 }

@@ -12,7 +12,7 @@ use crate::anvil::Anvil;
 use crate::tool::{open_store, secateur};
 
 /// Nothing that is waited for takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running node. Its log is read line by line.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Followed {
     /// What it said so far, in one text.
     pub fn said(&mut self) -> String {
         self.seen.extend(self.log.try_iter());
-        self.seen.iter().map(|line| format!("{line}\n")).collect()
+        self.seen.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")
     }
 
     /// Asks it to stop, and waits for a clean end.
@@ -118,7 +118,7 @@ impl Followed {
     /// Waits for an end of its own accord.
     #[track_caller]
     pub fn ends(mut self, code: i32) -> String {
-        self.wait("end", |line| line.is_string());
+        self.wait("end", Value::is_string);
         let ended = self.child.wait().unwrap().code();
         // The log is whole once its reader is done.
         self.seen.extend(self.log.iter());

@@ -34,6 +34,8 @@ pub enum Manner {
     NoBatches,
     /// Does not know a method.
     Without(&'static str),
+    /// Does not know which block is final.
+    NoFinality,
     /// Says that it is asked too often, to every other request.
     Busy,
 }
@@ -107,7 +109,7 @@ async fn handle(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body
     let manner = *shared.manner.lock();
     match manner {
         Manner::Status(status) => return respond(status, "trouble".into()),
-        Manner::Hang => tokio::time::sleep(Duration::from_secs(3600)).await,
+        Manner::Hang => tokio::time::sleep(Duration::from_hours(1)).await,
         Manner::Giant(len) => return giant(len),
         Manner::NoBatches if request.is_array() => {
             let error = json!({ "code": -32600, "message": "no batches here" });
@@ -126,7 +128,7 @@ async fn handle(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body
             let half = String::from_utf8_lossy(&answer[..answer.len() / 2]).into_owned();
             respond(200, half)
         }
-        Manner::Change(_) | Manner::Without(_) => {
+        Manner::Change(_) | Manner::Without(_) | Manner::NoFinality => {
             let mut answer: Value = serde_json::from_slice(&answer).unwrap();
             for call in calls(&request) {
                 alter(manner, call, &mut answer);
@@ -162,12 +164,19 @@ fn alter(manner: Manner, call: &Value, answer: &mut Value) {
         match manner {
             Manner::Change(change) => change(method, &mut answer["result"]),
             Manner::Without(missing) if missing == method => {
-                let error = json!({ "code": -32601, "message": "the method does not exist" });
-                *answer = json!({ "jsonrpc": "2.0", "id": call["id"], "error": error });
+                *answer = refusal(call, -32601, "the method does not exist");
+            }
+            Manner::NoFinality if call["params"][0] == "finalized" => {
+                *answer = refusal(call, -32602, "unknown block tag");
             }
             _ => {}
         }
     }
+}
+
+fn refusal(call: &Value, code: i64, message: &str) -> Value {
+    let error = json!({ "code": code, "message": message });
+    json!({ "jsonrpc": "2.0", "id": call["id"], "error": error })
 }
 
 fn respond(status: u16, text: String) -> Response<Body> {

@@ -240,6 +240,11 @@ impl SmallDisk {
         while filler.write_all(&page).is_ok() {}
     }
 
+    /// Gives that space back.
+    pub fn empty(&self) {
+        fs::remove_file(self.place.path().join("filler")).unwrap();
+    }
+
     pub fn make_read_only(&self) {
         let remounted =
             Command::new("mount").args(["-o", "remount,ro"]).arg(self.place.path()).status();

@@ -59,7 +59,7 @@ impl Wallet {
     {
         let signature = sign(&self.key, &tx.signature_hash());
         let raw = tx.into_signed(signature).encoded_2718();
-        anvil.ask("eth_sendRawTransaction", json!([hex::encode_prefixed(raw)]));
+        anvil.ask("eth_sendRawTransaction", &json!([hex::encode_prefixed(raw)]));
     }
 
     pub fn legacy(&mut self, anvil: &Anvil, value: u64) {
