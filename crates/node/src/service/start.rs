@@ -104,7 +104,7 @@ impl Service {
         file.write(&data.path)?;
         tracing::info!(%http, %grpc, data = %data.path.display(), "the node is up");
         let (runtime, data) = (Some(runtime), Some(data));
-        Ok(Self { node, http, grpc, stop, tasks, signals, runtime, daemon, workers, data })
+        Ok(Self { node, http, grpc, stop, signals, tasks, runtime, daemon, workers, data })
     }
 
     /// Waits until a signal says stop or a part of the service ends by itself, then stops.

@@ -18,7 +18,7 @@ fn provider(url: &str) -> RootProvider {
 /// Waits until Secateur has everything that anvil has.
 async fn caught_up(source: &RootProvider, secateur: &RootProvider) -> u64 {
     let head = source.get_block_number().await.unwrap();
-    let ends = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let ends = std::time::Instant::now() + std::time::Duration::from_mins(1);
     while secateur.get_block_number().await.ok() != Some(head) {
         assert!(std::time::Instant::now() < ends, "block {head} never came");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

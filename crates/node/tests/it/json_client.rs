@@ -35,5 +35,5 @@ impl Client {
 pub fn http() -> reqwest::Client {
     rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
     let builder = reqwest::Client::builder().tls_certs_only([]);
-    builder.timeout(Duration::from_secs(60)).build().unwrap()
+    builder.timeout(Duration::from_mins(1)).build().unwrap()
 }
