@@ -101,7 +101,11 @@ impl Service {
             }
             signals
         };
-        file.write(&data.path)?;
+        NodeFile::remove(&data.path);
+        if let Err(error) = file.write(&data.path) {
+            // A full disk must not keep a node from pruning itself out of it.
+            tracing::warn!(error = format!("{error:#}"), "commands will not find this node");
+        }
         tracing::info!(%http, %grpc, data = %data.path.display(), "the node is up");
         let (runtime, data) = (Some(runtime), Some(data));
         Ok(Self { node, http, grpc, stop, signals, tasks, runtime, daemon, workers, data })

@@ -27,8 +27,21 @@ const isPruned = async call => {
   counts.pruned += 1
 }
 
+/** Takes out what anvil 1.7 says otherwise than the interface's definition; clients.rs says why. */
+const setAside = answer => {
+  if (answer?.transactionsRoot) {
+    delete answer.size
+    delete answer.totalDifficulty
+  }
+  if (answer?.cumulativeGasUsed !== undefined) {
+    delete answer.blockTimestamp
+    if (answer.type !== 'eip4844') delete answer.blobGasPrice
+  }
+  return answer
+}
+
 const same = async (what, ask) => {
-  const [theirs, ours] = [await ask(source), await ask(secateur)]
+  const [theirs, ours] = [setAside(await ask(source)), setAside(await ask(secateur))]
   assert.deepEqual(ours, theirs, what)
   return theirs
 }

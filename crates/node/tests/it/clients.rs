@@ -32,9 +32,31 @@ async fn same(source: &RootProvider, ours: &RootProvider, method: &str, params: 
         let answer: Value = node.raw_request(method.to_owned().into(), &params).await.unwrap();
         answer
     };
-    let (theirs, ours) = (ask(source).await, ask(ours).await);
+    let (mut theirs, mut ours) = (ask(source).await, ask(ours).await);
+    set_aside(&mut theirs);
+    set_aside(&mut ours);
     assert_eq!(ours, theirs, "{method} {params}");
     theirs
+}
+
+/// Takes out what anvil 1.7 says otherwise than the interface's definition and other nodes do: the
+/// size of a block is short by its empty list of withdrawals, a total difficulty of 0 after the
+/// merge, a blob gas price on transactions without blobs, a timestamp on receipts as a plain number.
+fn set_aside(answer: &mut Value) {
+    match answer {
+        Value::Array(answers) => answers.iter_mut().for_each(set_aside),
+        Value::Object(fields) if fields.contains_key("transactionsRoot") => {
+            fields.remove("size");
+            fields.remove("totalDifficulty");
+        }
+        Value::Object(fields) if fields.contains_key("cumulativeGasUsed") => {
+            fields.remove("blockTimestamp");
+            if fields.get("type") != Some(&json!("0x3")) {
+                fields.remove("blobGasPrice");
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The call must be refused with 4444 and say what is left.
