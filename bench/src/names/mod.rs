@@ -1,6 +1,7 @@
 //! The benchmarks by name: one file each.
 
 mod append_prune;
+pub mod export;
 mod growth;
 pub mod lookup;
 mod side;
@@ -37,9 +38,10 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 3] = [
+const ALL: [Benchmark; 4] = [
     Benchmark { name: append_prune::NAME, run: append_prune::run },
     Benchmark { name: lookup::NAME, run: lookup::run },
+    Benchmark { name: export::NAME, run: export::run },
     Benchmark { name: growth::NAME, run: growth::run },
 ];
 

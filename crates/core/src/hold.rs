@@ -1,6 +1,7 @@
 //! Holds: the named reasons why data may not be cut above some height.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,8 +53,34 @@ impl Serialize for HoldKind {
     }
 }
 
+impl FromStr for HoldKind {
+    type Err = CoreError;
+
+    fn from_str(text: &str) -> Result<Self, CoreError> {
+        match text {
+            "finalized" => Ok(Self::Finalized),
+            "min_keep" => Ok(Self::MinKeep),
+            "retention" => Ok(Self::Retention),
+            "archive" => Ok(Self::Archive),
+            other => {
+                let name = other.strip_prefix("export:");
+                let name = name.ok_or_else(|| CoreError::decode("hold", "its name is unknown"))?;
+                check_consumer_name(name)?;
+                Ok(Self::Export(name.to_owned()))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HoldKind {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// One hold, as it stands now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// Its name.
     #[serde(rename = "name")]
@@ -74,7 +101,7 @@ impl Hold {
 }
 
 /// All holds of a family at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Holds {
     list: Vec<Hold>,

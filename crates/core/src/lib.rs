@@ -14,6 +14,7 @@ mod export;
 mod hold;
 mod id;
 mod lookup;
+mod part;
 mod payload;
 mod policy;
 mod report;
@@ -32,6 +33,7 @@ pub use export::{
 pub use hold::{Hold, HoldKind, Holds, MAX_CONSUMER_NAME_LEN, Strength, check_consumer_name};
 pub use id::{BlockHash, TxId};
 pub use lookup::LookupError;
+pub use part::{Locator, MAX_LOCATOR_LEN, Part};
 pub use payload::{
     RECEIPT_HEAD_LEN, ReceiptEntry, TX_INDEX_ENTRY_LEN, TxIndexEntry, push_receipt, push_tx_index,
     receipts, tx_index,

@@ -1,7 +1,7 @@
 //! What the four verbs answer: status, plan, explain. (The report is in `report.rs`.)
 //! The field names are the JSON names of every interface.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     BlockMeta, Cause, ClassBytes, Height, Holds, LookupError, Pressure, Report, StopReason, Totals,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// How the regions of one size class are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassUse {
     /// The class, in bytes.
     pub class: u32,
@@ -24,7 +24,7 @@ pub struct ClassUse {
 }
 
 /// Where transaction ids and block hashes are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IdUse {
     /// Sealed runs that answer.
     pub runs: u64,
@@ -41,7 +41,7 @@ pub struct IdUse {
 }
 
 /// Whether a prune is due, and why or why not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneNeed {
     /// Whether a prune is due. It ignores the kill switch: it is for alarms.
     pub need_prune: bool,
@@ -52,7 +52,7 @@ pub struct PruneNeed {
 }
 
 /// The state of the history family in one value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneStatus {
     /// The newest block.
     pub head: Option<Height>,
@@ -135,7 +135,7 @@ pub struct PruneStatus {
 }
 
 /// What a prune would do now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Why the first block is due.
     pub cause: Option<Cause>,
@@ -159,7 +159,7 @@ pub struct Plan {
 }
 
 /// The story of a block.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ExplainBlock {
     /// It is here.
@@ -198,7 +198,7 @@ pub enum ExplainBlock {
 }
 
 /// The story of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ExplainTx {
     /// It is in a block that is here.
@@ -221,3 +221,6 @@ pub enum ExplainTx {
         answer: LookupError,
     },
 }
+
+#[cfg(test)]
+mod tests;

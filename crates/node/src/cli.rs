@@ -27,6 +27,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a generated chain live under a small budget, and watch it being pruned
     Demo(DemoArgs),
+    /// Run the node: history store, prune daemon, gRPC, HTTP and JSON-RPC
+    Node(ServiceArgs),
+    /// Check or show the configuration
+    #[command(subcommand)]
+    Config(ConfigVerb),
     /// Show the budget, the boundary, the holds and what is due
     Status,
     /// Show what a prune would do now, and what stops it
@@ -64,12 +69,58 @@ pub(crate) struct DemoArgs {
     /// The seed of a new demo's chain [default: 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
+    /// Where HTTP, JSON-RPC and metrics listen [default: 127.0.0.1:7740, or any free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// Where gRPC listens [default: 127.0.0.1:7741, or any free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
     /// Print plain lines even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
     /// Print `ack <height> <hash>` as soon as a block is acknowledged
     #[arg(long, hide = true)]
     pub(crate) acks: bool,
+}
+
+/// What every service can be told on the command line; all of it is in the configuration too.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServiceArgs {
+    /// The configuration file [default: ./secateur.toml, if it is there]
+    #[arg(long, env = "SECATEUR_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where HTTP, JSON-RPC and metrics listen [default: 127.0.0.1:7740]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// Where gRPC listens [default: 127.0.0.1:7741]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// Log one JSON object a line
+    #[arg(long)]
+    pub(crate) json_logs: bool,
+    /// Follow the chain of an EVM node by its JSON-RPC address
+    #[arg(long, value_name = "URL")]
+    pub(crate) follow: Option<String>,
+    /// The first block of a new store that follows: a number, or `finalized` [default: 0]
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) start: Option<String>,
+    /// The byte budget of the history, such as 64GiB; 0 means none
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) budget: Option<String>,
+    /// The chain's number, for a new data directory
+    #[arg(long, value_name = "ID")]
+    pub(crate) chain_id: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Say whether the configuration is sound
+    Check(ServiceArgs),
+    /// Print every key with its value and where it came from
+    Show(ServiceArgs),
 }
 
 #[derive(Debug, Args)]

@@ -70,6 +70,11 @@ impl DataDir {
     }
 }
 
+/// The chain that a directory is for, if it is made already.
+pub(crate) fn chain_of(path: &Path) -> Result<Option<u64>, anyhow::Error> {
+    Ok(read_store_file(path)?.map(|file| file.chain_id))
+}
+
 impl Claimed {
     /// Claims a directory that must be there.
     pub(crate) fn existing(path: &Path) -> Result<Self, anyhow::Error> {

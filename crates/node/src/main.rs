@@ -7,12 +7,21 @@
 
 mod cli;
 mod commands;
+mod config;
+mod crypto;
 mod data_dir;
 mod demo;
+mod desk;
 mod durable;
 mod error;
 mod evm;
 mod exit;
+mod follow;
+mod grpc;
+mod http;
+mod rpc;
+mod security;
+mod service;
 mod ui;
 
 use std::process::ExitCode;

@@ -46,6 +46,14 @@ pub(crate) trait Rows: Snapshot {
         Ok(Some(value))
     }
 
+    /// The body of the last row whose key is smaller than `bound`.
+    fn row_before(&self, table: Table, bound: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some((key, value)) = self.before(table, bound)? else {
+            return Ok(None);
+        };
+        unseal(table, &key, &value).map(|body| Some(body.to_vec()))
+    }
+
     /// Visits the bodies of the rows from `from` on.
     fn rows(
         &self,

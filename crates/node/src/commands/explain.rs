@@ -4,14 +4,14 @@
 use secateur_core::{ExplainBlock, ExplainTx, Height, LookupError, Report, format_bytes};
 
 use crate::cli::ExplainVerb;
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::ui::words::{blocks, count, exact, height, moment, plural};
 use crate::ui::{Sheet, Ui};
 
-pub(crate) fn run(data: &DataDir, verb: &ExplainVerb, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(desk: &Desk, verb: &ExplainVerb, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         ExplainVerb::Block { height } => {
-            let story = data.store.explain_block(*height)?;
+            let story = desk.explain_block(*height)?;
             ui.answer(&story, || {
                 let mut sheet = Sheet::default();
                 block(&mut sheet, *height, &story);
@@ -19,7 +19,7 @@ pub(crate) fn run(data: &DataDir, verb: &ExplainVerb, ui: Ui) -> Result<(), anyh
             })
         }
         ExplainVerb::Tx { hash } => {
-            let story = data.store.explain_tx(*hash)?;
+            let story = desk.explain_tx(*hash)?;
             ui.answer(&story, || transaction(&story))
         }
     }

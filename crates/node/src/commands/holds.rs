@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::status;
 use crate::cli::HoldsVerb;
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::error::NodeError;
 use crate::ui::{Sheet, Ui};
 
@@ -17,16 +17,16 @@ struct Answer<'a> {
     draining: bool,
 }
 
-pub(crate) fn run(data: &DataDir, verb: Option<&HoldsVerb>, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(desk: &Desk, verb: Option<&HoldsVerb>, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         None => {}
         Some(HoldsVerb::Add { name, hard, .. }) => {
             let strength = if *hard { Strength::Hard } else { Strength::Soft };
-            data.store.register_consumer(name, strength)?;
+            desk.add_consumer(name, strength)?;
         }
         Some(HoldsVerb::Remove { name }) => {
             let name = name.strip_prefix("export:").unwrap_or(name);
-            if !data.store.remove_consumer(name)? {
+            if !desk.remove_consumer(name)? {
                 return Err(NodeError::Failed(format!(
                     "no export consumer `{name}` is registered (only consumers can be removed; \
                      the other holds follow from policy and finality)"
@@ -35,7 +35,7 @@ pub(crate) fn run(data: &DataDir, verb: Option<&HoldsVerb>, ui: Ui) -> Result<()
             }
         }
     }
-    let status = data.store.get_prune_status()?;
+    let status = desk.status()?;
     let answer = Answer {
         holds: &status.holds,
         binding_hold: &status.binding_hold,

@@ -1,8 +1,10 @@
 //! The commands on a data directory, a file each. A command opens the directory, asks the store,
 //! and shows the answer; nothing is decided here.
 
+mod config;
 mod explain;
 mod holds;
+mod node;
 mod plan;
 mod policy;
 mod prune;
@@ -15,19 +17,19 @@ use std::path::PathBuf;
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Command};
-use crate::data_dir::{DEFAULT_DATA, DataDir};
-use crate::demo;
+use crate::data_dir::DEFAULT_DATA;
 use crate::ui::{self, Ui};
+use crate::{demo, desk};
 
 /// Runs what the command line asks for.
 pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     let ui = Ui { json: cli.json };
     let named = cli.data;
-    let open = |named: Option<PathBuf>| {
-        DataDir::open(&named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA)))
-    };
+    let open = |named: Option<PathBuf>| desk::open(named, DEFAULT_DATA);
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
+        Command::Node(args) => node::run(&args, named),
+        Command::Config(verb) => config::run(&verb, ui),
         Command::Status => status::run(&open(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),
         Command::Prune(args) => prune::run(&open(named)?, &args, ui),

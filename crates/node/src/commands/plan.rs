@@ -2,12 +2,12 @@
 
 use secateur_core::{Plan, format_bytes};
 
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::ui::words::{blocks, count, plural};
 use crate::ui::{Sheet, Ui};
 
-pub(crate) fn run(data: &DataDir, ui: Ui) -> Result<(), anyhow::Error> {
-    let plan = data.store.prune_plan()?;
+pub(crate) fn run(desk: &Desk, ui: Ui) -> Result<(), anyhow::Error> {
+    let plan = desk.plan()?;
     ui.answer(&plan, || text(&plan))
 }
 

@@ -4,7 +4,7 @@ use secateur_core::{PrunePolicy, StopReason, WaterMarks, format_bytes};
 use serde::Serialize;
 
 use crate::cli::PolicyVerb;
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::error::NodeError;
 use crate::ui::words::{blocks, count, exact};
 use crate::ui::{Sheet, Ui};
@@ -20,10 +20,10 @@ struct Changed {
     stop: StopReason,
 }
 
-pub(crate) fn run(data: &DataDir, verb: &PolicyVerb, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(desk: &Desk, verb: &PolicyVerb, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         PolicyVerb::Show => {
-            let policy = data.store.policy();
+            let policy = desk.policy()?;
             ui.answer(&policy, || {
                 let mut sheet = Sheet::default();
                 for (key, value) in fields(&policy) {
@@ -33,21 +33,21 @@ pub(crate) fn run(data: &DataDir, verb: &PolicyVerb, ui: Ui) -> Result<(), anyho
                 sheet.finish()
             })
         }
-        PolicyVerb::Set { changes } => set(data, changes, ui),
+        PolicyVerb::Set { changes } => set(desk, changes, ui),
     }
 }
 
-fn set(data: &DataDir, changes: &[String], ui: Ui) -> Result<(), anyhow::Error> {
-    let old = data.store.policy();
-    let mut new = old.clone();
+fn set(desk: &Desk, changes: &[String], ui: Ui) -> Result<(), anyhow::Error> {
+    let old = desk.policy()?;
+    let mut parsed = Vec::with_capacity(changes.len());
     for change in changes {
         let (key, value) = change
             .split_once('=')
             .ok_or_else(|| NodeError::Usage(format!("`{change}` is not of the form key=value")))?;
-        new.set(key.trim(), value.trim())?;
+        parsed.push((key.trim().to_owned(), value.trim().to_owned()));
     }
-    data.store.set_prune_policy(new.clone())?;
-    let plan = data.store.prune_plan()?;
+    let new = desk.set_policy(&parsed)?;
+    let plan = desk.plan()?;
     let changed = Changed {
         water_marks: new.water_marks(),
         would_cut: plan.totals.blocks,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::plan;
 use crate::cli::PruneArgs;
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::error::NodeError;
 use crate::ui::words::{blocks, plural, report as report_line};
 use crate::ui::{self, Progress, Sheet, Ui};
@@ -27,8 +27,8 @@ struct Pruned {
     used_bytes: u64,
 }
 
-pub(crate) fn run(data: &DataDir, args: &PruneArgs, ui: Ui) -> Result<(), anyhow::Error> {
-    let planned = data.store.prune_plan()?;
+pub(crate) fn run(desk: &Desk, args: &PruneArgs, ui: Ui) -> Result<(), anyhow::Error> {
+    let planned = desk.plan()?;
     if args.dry_run {
         return ui.answer(&planned, || plan::text(&planned));
     }
@@ -38,14 +38,7 @@ pub(crate) fn run(data: &DataDir, args: &PruneArgs, ui: Ui) -> Result<(), anyhow
         let question = format!("Cut {} for good?", blocks(planned.totals.blocks));
         ui::confirm("prune", &question, args.yes)?;
     }
-    let max_ops = if let Some(max_ops) = args.max_ops {
-        max_ops
-    } else {
-        // What a tick of the daemon would be granted now, so that the plan's ticks are right.
-        let pressure = data.store.get_prune_status()?.pressure;
-        pressure.tick_ops(data.store.policy().max_ops_per_tick)
-    };
-    let pruned = cut(data, max_ops, &planned, ui)?;
+    let pruned = cut(desk, args.max_ops, &planned, ui)?;
     ui.answer(&pruned, || text(&pruned))
 }
 
@@ -60,19 +53,18 @@ fn refuse_if_held(planned: &Plan) -> Result<(), NodeError> {
     }
 }
 
-fn cut(data: &DataDir, max_ops: u64, planned: &Plan, ui: Ui) -> Result<Pruned, anyhow::Error> {
+fn cut(desk: &Desk, max_ops: Option<u64>, planned: &Plan, ui: Ui) -> Result<Pruned, anyhow::Error> {
     let mut progress = Progress::start(ui, "prune");
     let (mut cut, mut ticks) = (0, 0);
     let mut report = None;
     let stop = loop {
-        let outcome = data.store.prune_now(max_ops)?;
-        cut += outcome.totals.blocks;
-        ticks += u64::from(outcome.totals.blocks > 0);
+        let tick = desk.prune(max_ops)?;
+        cut += tick.blocks;
+        ticks += u64::from(tick.blocks > 0);
         progress.at(cut, planned.totals.blocks.max(cut));
-        let more = outcome.more();
-        report = outcome.report.or(report);
-        if !more {
-            break outcome.stop;
+        report = tick.report.or(report);
+        if !tick.more {
+            break tick.stop;
         }
     };
     progress.end();
@@ -81,8 +73,8 @@ fn cut(data: &DataDir, max_ops: u64, planned: &Plan, ui: Ui) -> Result<Pruned, a
         blocks: cut,
         ticks,
         stop,
-        settled: data.store.settle()?,
-        used_bytes: data.store.get_prune_status()?.used_bytes,
+        settled: desk.settle()?,
+        used_bytes: desk.status()?.used_bytes,
     })
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::plan;
 use crate::cli::{PruningArgs, Switch};
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::ui::{self, Ui};
 
 /// What the switch was set to, and what is due with it.
@@ -20,11 +20,11 @@ struct Switched {
 const UNGUARDED: &str = "no archive and no export consumer is current: what is cut will be \
                          nowhere else, as far as this store knows";
 
-pub(crate) fn run(data: &DataDir, args: &PruningArgs, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(desk: &Desk, args: &PruningArgs, ui: Ui) -> Result<(), anyhow::Error> {
     let enabled = args.switch == Switch::On;
     let mut switched = Switched { pruning_enabled: enabled, plan: None, warning: None };
     if enabled {
-        let planned = data.store.prune_plan()?;
+        let planned = desk.plan()?;
         ui.note(&plan::text(&planned))?;
         if !planned.holds.iter().any(guards) {
             switched.warning = Some(UNGUARDED);
@@ -33,7 +33,7 @@ pub(crate) fn run(data: &DataDir, args: &PruningArgs, ui: Ui) -> Result<(), anyh
         switched.plan = Some(planned);
         ui::confirm("pruning on", "Let the daemon prune whatever is due from now on?", args.yes)?;
     }
-    data.store.set_pruning_enabled(enabled)?;
+    desk.set_pruning(enabled)?;
     ui.answer(&switched, || {
         if enabled {
             "pruning is on: the daemon prunes what is due while a node or demo runs\n".into()

@@ -2,7 +2,7 @@
 
 use secateur_core::{IdUse, PruneStatus, format_bytes};
 
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::ui::words::{
     allows, blocks, count, exact, height, moment, plural, report, span, strength,
 };
@@ -10,12 +10,12 @@ use crate::ui::{Sheet, Ui, gauge};
 
 const BAR_WIDTH: usize = 56;
 
-pub(crate) fn run(data: &DataDir, ui: Ui) -> Result<(), anyhow::Error> {
-    let status = data.store.get_prune_status()?;
+pub(crate) fn run(desk: &Desk, ui: Ui) -> Result<(), anyhow::Error> {
+    let status = desk.status()?;
+    let chain = desk.chain_id()?;
     ui.answer(&status, || {
         let mut sheet = Sheet::default();
-        let chain = data.store.header().chain_id;
-        sheet.line(format_args!("{}   chain {chain}", data.path.display())).gap();
+        sheet.line(format_args!("{}   chain {chain}", desk.path().display())).gap();
         budget(&mut sheet, &status);
         heights(&mut sheet, &status);
         space(&mut sheet, &status);

@@ -6,7 +6,7 @@ use secateur_store::{Repair, VerifyReport};
 use serde::Serialize;
 
 use crate::cli::VerifyArgs;
-use crate::data_dir::DataDir;
+use crate::desk::Desk;
 use crate::error::NodeError;
 use crate::ui::words::{blocks, plural};
 use crate::ui::{self, Progress, Sheet, Ui};
@@ -24,18 +24,19 @@ struct Answer {
     repaired: bool,
 }
 
-pub(crate) fn run(data: &DataDir, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::Error> {
-    let report = check(data, ui)?;
+pub(crate) fn run(desk: &Desk, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::Error> {
+    let report = check(desk, ui)?;
     let mut answer =
         Answer { clean: report.is_clean(), report, repairs: Vec::new(), repaired: false };
     if args.repair && !answer.clean {
+        let data = desk.alone("repair")?;
         answer.repairs = data.store.repair_plan()?;
         if !args.dry_run && !answer.repairs.is_empty() {
             ui.note(&text(&answer))?;
             let steps = plural(answer.repairs.len() as u64, "repair");
             ui::confirm("repair", &format!("Make {steps} in one batch?"), args.yes)?;
             answer.repairs = data.store.repair()?;
-            answer.report = check(data, ui)?;
+            answer.report = check(desk, ui)?;
             answer.clean = answer.report.is_clean();
             answer.repaired = true;
         }
@@ -44,11 +45,11 @@ pub(crate) fn run(data: &DataDir, args: &VerifyArgs, ui: Ui) -> Result<(), anyho
     verdict(&answer, args).map_err(Into::into)
 }
 
-fn check(data: &DataDir, ui: Ui) -> Result<VerifyReport, anyhow::Error> {
+fn check(desk: &Desk, ui: Ui) -> Result<VerifyReport, anyhow::Error> {
     let mut progress = Progress::start(ui, "verify");
-    let report = data.store.verify(|done, total| progress.at(done, total));
+    let report = desk.verify(|done, total| progress.at(done, total));
     progress.end();
-    Ok(report?)
+    report
 }
 
 fn verdict(answer: &Answer, args: &VerifyArgs) -> Result<(), NodeError> {

@@ -31,9 +31,9 @@ const MEAN_CALLDATA: u32 = 160;
 /// no demo should get there.
 const BLOCKS_BEFORE_NOW: u64 = 10_000_000;
 
-/// A demo that is ready to run.
+/// A demo that is ready to run: its directory and what its chain is made from.
 #[derive(Debug)]
-pub(super) struct Demo {
+pub(super) struct Opened {
     pub(super) data: DataDir,
     pub(super) spec: ChainSpec,
 }
@@ -76,7 +76,7 @@ impl DemoFile {
 
 /// Opens the demo in a directory, or makes one. Flags that contradict an existing demo are
 /// refused.
-pub(super) fn open(args: &DemoArgs, path: &Path) -> Result<Demo, anyhow::Error> {
+pub(super) fn open(args: &DemoArgs, path: &Path) -> Result<Opened, anyhow::Error> {
     let budget = args.budget.as_deref().map(budget_of).transpose()?;
     let claimed = Claimed::existing_or_new(path, CHAIN_ID)?;
     match read(path)? {
@@ -101,7 +101,7 @@ fn go_on(
     budget: Option<u64>,
     claimed: Claimed,
     file: &DemoFile,
-) -> Result<Demo, anyhow::Error> {
+) -> Result<Opened, anyhow::Error> {
     let path = claimed.path().to_path_buf();
     let differs = |what: &str, has: String, advice: &str| {
         let path = path.display();
@@ -120,13 +120,13 @@ fn go_on(
         return Err(differs("a budget of", format_bytes(has), advice).into());
     }
     let spec = file.spec();
-    Ok(Demo { data, spec })
+    Ok(Opened { data, spec })
 }
 
 /// Regions do not grow with budgets beyond this: a demo's disk may be small.
 const LARGE_DEMO: u64 = 128 << 20;
 
-fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, anyhow::Error> {
+fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Opened, anyhow::Error> {
     let path = claimed.path().to_path_buf();
     let other = || {
         let path = path.display();
@@ -155,7 +155,7 @@ fn make(args: &DemoArgs, budget: Option<u64>, claimed: Claimed) -> Result<Demo, 
         format!("# What the demo's chain is made from. Another seed is another chain.\n{text}");
     durable::write(&path, DEMO_FILE, &text)?;
     let spec = file.spec();
-    Ok(Demo { data, spec })
+    Ok(Opened { data, spec })
 }
 
 fn read(directory: &Path) -> Result<Option<DemoFile>, anyhow::Error> {

@@ -1,6 +1,7 @@
 //! The live view: one frame, redrawn in place.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,6 +42,11 @@ impl Live {
 }
 
 impl Show for Live {
+    fn listening(&mut self, http: SocketAddr, grpc: SocketAddr) -> Result<(), anyhow::Error> {
+        self.place = format!("{}  http://{http}  grpc {grpc}", self.place);
+        Ok(())
+    }
+
     fn rhythm(&self) -> Duration {
         RHYTHM
     }

@@ -1,8 +1,9 @@
-//! `demo`: a generated chain runs live under a small budget and is pruned as it grows.
+//! `demo`: a generated chain runs live under a small budget and is pruned as it grows, in a node
+//! with all its interfaces.
 //!
-//! Three threads beside the one that shows: one makes blocks, one appends them, one prunes. They
-//! share nothing but the store, a bounded channel and a tally. A signal only sets a flag; every
-//! end goes the same way out: daemon stopped, cuts freed, store closed, summary.
+//! Beside the node's own threads: one makes blocks, one appends them, one shows. They share
+//! nothing but the store, a bounded channel and a tally. A signal only sets a flag; every end goes
+//! the same way out: node stopped, cuts freed, summary, store closed.
 
 mod chain;
 mod engine;
@@ -20,14 +21,16 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use secateur_store::{Daemon, Workers};
+use secateur_store::ground::disk::DiskStore;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::DemoArgs;
+use crate::config::{Config, Layers};
 use crate::error::NodeError;
-use crate::evm::Generator;
+use crate::evm::{ChainSpec, Generator};
+use crate::service::{Observer, Options, Service};
 use crate::ui::Ui;
-use chain::Demo;
+use chain::Opened;
 use engine::{Acks, Engine, Pace};
 use feed::Feed;
 use live::Live;
@@ -47,19 +50,21 @@ const IMPATIENT: i32 = 130;
 /// Runs the demo until its blocks are appended, a signal comes or something fails.
 pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
     let path = named.unwrap_or_else(|| PathBuf::from(chain::DEFAULT_DIRECTORY));
-    let demo = chain::open(args, &path)?;
+    let Opened { data, spec } = chain::open(args, &path)?;
+    let demo = Demo { store: Arc::clone(&data.store), spec };
     let stop = stop_flag()?;
-    let tally = Arc::new(Tally::begin(&demo.data.store)?);
+    let tally = Arc::new(Tally::begin(&demo.store)?);
     let (sender, events) = mpsc::channel();
-    let workers = Workers::start(&demo.data.store)?;
-    let daemon = {
+    let observe: Observer = {
         let (tally, sender) = (Arc::clone(&tally), sender.clone());
-        Daemon::start(Arc::clone(&demo.data.store), move |tick| {
+        Box::new(move |tick| {
             let event = tally.pruned(tick);
             // The one who shows may have left already; the tally has it all the same.
             sender.send(event).unwrap_or_default();
-        })?
+        })
     };
+    let options = Options { observe: Some(observe), any_port: true };
+    let service = Service::start(data, &config(args)?, options)?;
     let mut show: Box<dyn Show> = if ui.json {
         Box::new(JsonLines)
     } else if args.plain || args.acks || !console::Term::stdout().is_term() {
@@ -67,16 +72,34 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     } else {
         Box::new(Live::start(&path)?)
     };
-    let ended = drive(args, ui, &demo, &tally, &stop, (sender, events), &mut *show);
+    let ended = show
+        .listening(service.http, service.grpc)
+        .and_then(|()| drive(args, ui, &demo, &tally, &stop, (sender, events), &mut *show));
     drop(show);
-    daemon.stop();
-    drop(workers);
-    let settled = demo.data.store.settle();
+    // The directory stays locked until the summary has read it.
+    let data = service.stop();
+    let settled = demo.store.settle();
     let told = Summary::gather(&demo, &tally).and_then(|summary| summary.print(&path, ui));
+    drop(data);
     // What stopped the run matters more than what failed while ending it.
     ended?;
     settled?;
     told
+}
+
+/// A demo that runs.
+#[derive(Debug)]
+struct Demo {
+    store: Arc<DiskStore>,
+    spec: ChainSpec,
+}
+
+/// The node's configuration: the defaults, and the addresses that were named.
+fn config(args: &DemoArgs) -> Result<Config, NodeError> {
+    let mut layers = Layers::defaults();
+    layers.flag("http.addr", "http", args.http.clone());
+    layers.flag("grpc.addr", "grpc", args.grpc.clone());
+    Config::of(&layers)
 }
 
 /// Appends in a thread of its own and shows what happens until that thread ends.
@@ -89,7 +112,7 @@ fn drive(
     (sender, events): (mpsc::Sender<Event>, Receiver<Event>),
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
-    let store = &demo.data.store;
+    let store = &demo.store;
     let pace = match args.blocks {
         Some(_) => Pace::unpaced(GROUP),
         None => Pace::paced(PACED_GROUP, PACED_EVERY),
@@ -131,7 +154,7 @@ fn watch(
                 next = Instant::now() + show.rhythm();
                 let counts = tally.counts();
                 show.moment(&Moment {
-                    status: demo.data.store.get_prune_status()?,
+                    status: demo.store.get_prune_status()?,
                     rate_tenths: rate.observe(counts.appended),
                     elapsed: tally.elapsed(),
                     counts,

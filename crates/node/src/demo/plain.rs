@@ -1,14 +1,15 @@
 //! The demo as lines: plain ones where there is no terminal, JSON ones for programs.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use secateur_core::{StopReason, format_bytes};
 use serde_json::json;
 
 use super::show::{Event, Moment, Show};
-use crate::ui::gauge;
-use crate::ui::words::{count, height, report, tenths};
+use crate::ui::words::{count, height, listening, report, tenths};
+use crate::ui::{self, gauge};
 
 const RHYTHM: Duration = Duration::from_secs(1);
 
@@ -23,6 +24,10 @@ fn print(line: &str) -> Result<(), anyhow::Error> {
 pub(super) struct PlainLines;
 
 impl Show for PlainLines {
+    fn listening(&mut self, http: SocketAddr, grpc: SocketAddr) -> Result<(), anyhow::Error> {
+        ui::print(&listening(http, grpc))
+    }
+
     fn rhythm(&self) -> Duration {
         RHYTHM
     }
@@ -63,6 +68,10 @@ impl Show for PlainLines {
 pub(super) struct JsonLines;
 
 impl Show for JsonLines {
+    fn listening(&mut self, http: SocketAddr, grpc: SocketAddr) -> Result<(), anyhow::Error> {
+        print(&json!({ "event": "listening", "http": http, "grpc": grpc }).to_string())
+    }
+
     fn rhythm(&self) -> Duration {
         RHYTHM
     }

@@ -1,5 +1,6 @@
 //! What there is to show while the demo runs, and the shape of everything that shows it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use secateur_core::{PruneStatus, Report};
@@ -44,6 +45,8 @@ pub(super) fn kept_blocks(status: &PruneStatus) -> u64 {
 
 /// A way to show the demo.
 pub(super) trait Show {
+    /// Shows where the node answers.
+    fn listening(&mut self, http: SocketAddr, grpc: SocketAddr) -> Result<(), anyhow::Error>;
     /// How often it wants to see a moment.
     fn rhythm(&self) -> Duration;
     /// Shows the state.

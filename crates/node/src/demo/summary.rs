@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use secateur_core::{Height, PruneStatus, format_bytes};
 use serde::Serialize;
 
-use super::chain::Demo;
+use super::Demo;
 use super::show::kept_blocks;
 use super::tally::{Counts, Tally, per_second_tenths};
 use crate::evm::{VerifiedCounts, verify_block};
@@ -38,7 +38,7 @@ impl Summary {
     pub(super) fn gather(demo: &Demo, tally: &Tally) -> Result<Self, anyhow::Error> {
         let elapsed = tally.elapsed();
         let counts = tally.counts();
-        let status = demo.data.store.get_prune_status()?;
+        let status = demo.store.get_prune_status()?;
         let checked = check_ends(demo, &status)?;
         Ok(Self::of(&counts, elapsed, status, &checked))
     }
@@ -163,7 +163,7 @@ fn check_ends(demo: &Demo, status: &PruneStatus) -> Result<Vec<VerifiedCounts>, 
     ends.dedup();
     ends.into_iter()
         .map(|height| {
-            let block = demo.data.store.get_block(height)?;
+            let block = demo.store.get_block(height)?;
             verify_block(&block, demo.spec.chain_id)
                 .with_context(|| format!("block {height} does not hold together"))
         })

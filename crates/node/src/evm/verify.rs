@@ -5,8 +5,11 @@
 //! such as the state root, balances, and whether a nonce was due, is not looked at; nor are rules
 //! that speak of two blocks, such as the base fee. The caller links blocks by their parent hashes.
 //!
-//! Signatures must have a low `s` (EIP-2, in force since 2016), and a block's gas must be the last
-//! cumulative gas of its receipts, which holds as long as a chain has not adopted EIP-7778.
+//! Two rules came or went with a fork, and the block itself tells on which side of it it is.
+//! Signatures must have a low `s` (EIP-2), except in blocks whose receipts hold state roots: those
+//! are from before Byzantium, and the oldest of them from before EIP-2. A block's gas must be the
+//! last cumulative gas of its receipts, except where the header has the hash of an access list
+//! (EIP-7928): the same fork counts a block's gas before refunds (EIP-7778), and a receipt's after.
 
 use std::fmt::Display;
 
@@ -14,7 +17,7 @@ use alloy_consensus::proofs::{
     calculate_ommers_root, calculate_transaction_root, ordered_trie_root_encoded,
 };
 use alloy_consensus::transaction::SignerRecoverable;
-use alloy_consensus::{Header, ReceiptEnvelope, Sealed, Transaction};
+use alloy_consensus::{Header, ReceiptEnvelope, Sealed, Transaction, TxReceipt as _};
 use alloy_eips::eip2718::{Decodable2718, Encodable2718, Typed2718};
 use alloy_primitives::{B256, Bloom};
 use secateur_core::{Block, BlockHash, BlockMeta, TxId, receipts, tx_index};
@@ -34,6 +37,15 @@ pub struct VerifiedCounts {
     pub gas_used: u64,
 }
 
+/// What a block's receipts tell of when it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// They hold a state root each.
+    BeforeByzantium,
+    /// They say whether their transaction succeeded.
+    SinceByzantium,
+}
+
 /// Takes a block apart and recomputes everything its header promises.
 ///
 /// A legacy transaction that names no chain (from before EIP-155) is accepted on any; all others
@@ -44,9 +56,9 @@ pub fn verify_block(block: &Block, chain_id: u64) -> Result<VerifiedCounts, EvmE
     check_body(&evm)?;
     let transactions = &evm.body.transactions;
     check_tx_index(block, transactions)?;
-    let counts = check_receipts(block, &evm.header, transactions)?;
+    let (counts, age) = check_receipts(block, &evm.header, transactions)?;
     // Signatures cost the most by far, so they come last.
-    check_senders(transactions, chain_id)?;
+    check_senders(transactions, chain_id, age)?;
     Ok(counts)
 }
 
@@ -99,7 +111,7 @@ fn check_receipts(
     block: &Block,
     header: &Header,
     transactions: &[SignedTx],
-) -> Result<VerifiedCounts, EvmError> {
+) -> Result<(VerifiedCounts, Age), EvmError> {
     const WHAT: &str = "receipts payload";
     let entries: Vec<_> = receipts(&block.payloads.receipts).collect::<Result<_, _>>()?;
     check_count(WHAT, entries.len(), transactions)?;
@@ -109,6 +121,7 @@ fn check_receipts(
 
     let mut counts = VerifiedCounts::default();
     let mut bloom = Bloom::ZERO;
+    let mut age = Age::SinceByzantium;
     for (index, (entry, tx)) in entries.iter().zip(transactions).enumerate() {
         check_id(WHAT, index, entry.tx_id, tx)?;
         let receipt = decode_receipt(index, entry.bytes, tx)?;
@@ -123,13 +136,18 @@ fn check_receipts(
         counts.transactions += 1;
         counts.failed += u64::from(!receipt.status());
         counts.logs += receipt.logs().len() as u64;
+        if receipt.status_or_post_state().is_post_state() {
+            age = Age::BeforeByzantium;
+        }
     }
-    agree("gas used", &header.gas_used, &counts.gas_used)?;
+    if header.block_access_list_hash.is_none() {
+        agree("gas used", &header.gas_used, &counts.gas_used)?;
+    }
     if header.logs_bloom != bloom {
         let of = "the header".to_owned();
         return Err(EvmError::Bloom { of });
     }
-    Ok(counts)
+    Ok((counts, age))
 }
 
 fn decode_receipt(index: usize, bytes: &[u8], tx: &SignedTx) -> Result<ReceiptEnvelope, EvmError> {
@@ -150,7 +168,7 @@ fn decode_receipt(index: usize, bytes: &[u8], tx: &SignedTx) -> Result<ReceiptEn
     Ok(receipt)
 }
 
-fn check_senders(transactions: &[SignedTx], chain_id: u64) -> Result<(), EvmError> {
+fn check_senders(transactions: &[SignedTx], chain_id: u64, age: Age) -> Result<(), EvmError> {
     let wanted = chain_id;
     for (index, tx) in transactions.iter().enumerate() {
         match tx.chain_id() {
@@ -159,7 +177,11 @@ fn check_senders(transactions: &[SignedTx], chain_id: u64) -> Result<(), EvmErro
             }
             _ => {}
         }
-        tx.recover_signer().map_err(|source| EvmError::Signature { index, source })?;
+        let sender = match age {
+            Age::BeforeByzantium => tx.recover_signer_unchecked(),
+            Age::SinceByzantium => tx.recover_signer(),
+        };
+        sender.map_err(|source| EvmError::Signature { index, source })?;
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! What the verifier must refuse: single flipped bytes, and blocks that lie consistently.
 
 use alloy_consensus::proofs::{calculate_receipt_root, calculate_transaction_root};
-use alloy_consensus::{EthereumTypedTransaction, Receipt, ReceiptEnvelope, Transaction, TxType};
+use alloy_consensus::{
+    Eip658Value, EthereumTypedTransaction, Receipt, ReceiptEnvelope, Transaction, TxType,
+};
 use alloy_eips::eip2718::{Decodable2718, Encodable2718};
 use alloy_primitives::{B256, Bloom, Signature, U256};
 use secateur_core::{
@@ -191,6 +193,12 @@ fn a_receipt_of_another_type_or_with_impossible_gas_is_refused() {
     assert!(matches!(error, EvmError::GasUsed { index: 0, .. }), "{error}");
 }
 
+/// The order of the curve: `s` and this minus `s` sign the same.
+const ORDER: U256 = U256::from_be_bytes([
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
+    0xba, 0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,
+]);
+
 /// The same transaction under another signature.
 fn resigned(tx: &SignedTx, signature: Signature) -> SignedTx {
     EthereumTypedTransaction::from(tx.clone()).into_envelope(signature)
@@ -198,17 +206,42 @@ fn resigned(tx: &SignedTx, signature: Signature) -> SignedTx {
 
 #[test]
 fn a_signature_with_a_high_s_is_refused_though_it_recovers() {
-    const ORDER: U256 = U256::from_be_bytes([
-        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-        0xfe, 0xba, 0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36,
-        0x41, 0x41,
-    ]);
     let mut forgery = Forgery::new();
     let tx = &mut forgery.evm.body.transactions[2];
     let low = *tx.signature();
     *tx = resigned(tx, Signature::new(low.r(), ORDER - low.s(), !low.v()));
     let error = refused(&forgery.block());
     assert!(matches!(error, EvmError::Signature { index: 2, .. }), "{error}");
+}
+
+#[test]
+fn a_signature_with_a_high_s_is_accepted_where_receipts_are_as_old_as_that() {
+    let mut forgery = Forgery::new();
+    for tx in &mut forgery.evm.body.transactions {
+        let low = *tx.signature();
+        *tx = resigned(tx, Signature::new(low.r(), ORDER - low.s(), !low.v()));
+    }
+    for index in 0..forgery.receipts.len() {
+        forgery.receipt(index).status = Eip658Value::PostState(B256::repeat_byte(7));
+    }
+    verify_block(&forgery.block(), CHAIN_ID).unwrap();
+}
+
+#[test]
+fn a_block_may_count_more_gas_than_its_receipts_only_where_it_has_an_access_list() {
+    let mut forgery = Forgery::new();
+    forgery.evm.header.gas_used += 5;
+    assert_eq!(mismatch(&forgery.seal()), "gas used");
+    let mut forgery = Forgery::new();
+    let header = &mut forgery.evm.header;
+    header.gas_used += 5;
+    // A header's fields come one after the other, so that those before it must be there as well.
+    header.blob_gas_used = Some(0);
+    header.excess_blob_gas = Some(0);
+    header.parent_beacon_block_root = Some(B256::ZERO);
+    header.requests_hash = Some(B256::ZERO);
+    header.block_access_list_hash = Some(B256::ZERO);
+    verify_block(&forgery.seal(), CHAIN_ID).unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! questions and progress on standard error.
 
 pub(crate) mod gauge;
+pub(crate) mod log;
 mod progress;
 mod sheet;
 pub(crate) mod words;

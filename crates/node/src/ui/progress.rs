@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Ui;
 use super::words::{count, percent};
+use super::{Ui, log};
 
 /// How often a plain line is printed.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -20,16 +20,24 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// A bar with its rate, if standard error is a terminal that the log shares with people.
+    pub(crate) fn bar(what: &'static str) -> Option<Self> {
+        let shown = std::io::stderr().is_terminal() && log::is_for_people();
+        shown.then(|| {
+            let bar =
+                draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {per_sec}, {eta} left");
+            let bar = bar.with_prefix(what);
+            log::write_above(Some(bar.clone()));
+            Self { what, bar: Some(bar), lines: false, last_line: Instant::now() }
+        })
+    }
+
     /// Begins; in JSON nothing is shown.
     pub(crate) fn start(ui: Ui, what: &'static str) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !ui.json).then(|| {
-            let bar = ProgressBar::new(0);
-            let template = "{prefix} {bar:40} {human_pos} of {human_len} blocks, {eta} left";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar.with_prefix(what)
+            draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {eta} left")
+                .with_prefix(what)
         });
         Self { what, bar, lines: !terminal && !ui.json, last_line: Instant::now() }
     }
@@ -48,8 +56,23 @@ impl Progress {
 
     /// Takes the bar away.
     pub(crate) fn end(self) {
-        if let Some(bar) = self.bar {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // Whatever was left of it would stand in the way of the log.
+        log::write_above(None);
+    }
+}
+
+fn draw(template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
 }

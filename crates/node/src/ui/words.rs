@@ -1,6 +1,13 @@
 //! Numbers, sizes and times as people read them.
 
+use std::net::SocketAddr;
+
 use secateur_core::{Hold, Report, SECONDS_PER_DAY, Strength, format_bytes};
+
+/// The line from which on a node answers; scripts wait for it.
+pub(crate) fn listening(http: SocketAddr, grpc: SocketAddr) -> String {
+    format!("listening http={http} grpc={grpc}\n")
+}
 
 /// A count with thousands set apart: `12,345`.
 pub(crate) fn count(number: u64) -> String {

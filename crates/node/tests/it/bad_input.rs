@@ -100,8 +100,15 @@ fn a_directory_that_a_running_demo_holds_is_locked_for_everybody_else() {
     let mut demo = Running::start(&data, "demo --budget 4MiB");
     demo.wait_for("head ");
     let pid = format!("process {}", demo.child.id());
-    for words in ["status", "policy set retain_days=1", "prune --yes", "demo --blocks 5"] {
+    let locked = |words: &str| {
         run(&data, words).ends(10).complains("in use").complains(&pid);
+    };
+    locked("demo --blocks 5");
+    locked("node --http 127.0.0.1:0 --grpc 127.0.0.1:0");
+    // Other commands ask the node in it, unless they cannot find it.
+    fs::remove_file(data.join("node.json")).unwrap();
+    for words in ["status", "policy set retain_days=1", "prune --yes"] {
+        locked(words);
     }
     demo.signal("INT");
     assert_eq!(demo.end().0, 0);

@@ -169,7 +169,7 @@ pub struct Running {
 impl Running {
     pub fn start(data: &Path, words: &str) -> Self {
         let mut child =
-            secateur(data, words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            secateur(data, words).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }
@@ -238,6 +238,11 @@ impl SmallDisk {
         let mut filler = fs::File::create(self.place.path().join("filler")).unwrap();
         let page = [7u8; 4096];
         while filler.write_all(&page).is_ok() {}
+    }
+
+    /// Gives that space back.
+    pub fn empty(&self) {
+        fs::remove_file(self.place.path().join("filler")).unwrap();
     }
 
     pub fn make_read_only(&self) {

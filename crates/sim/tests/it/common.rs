@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use secateur_core::{Block, BlockHash, Height, PrunePolicy};
+use secateur_core::{Block, BlockHash, Height, Locator, Part, PrunePolicy};
 use secateur_sim::SimClock;
 use secateur_sim::chain::{self, Shape};
 use secateur_sim::script::NOW;
@@ -100,4 +100,17 @@ pub fn blocks_after<A: Arena, I: Index>(
 pub fn rows(store: &MemoryStore) -> Vec<(u8, Vec<u8>, Vec<u8>)> {
     let snapshot = store.index().snapshot().unwrap();
     snapshot.rows().map(|(t, k, v)| (t as u8, k.to_vec(), v.to_vec())).collect()
+}
+
+/// A part over blocks that are here, with the right hashes.
+pub fn part(store: &MemoryStore, first: u64, last: u64) -> Part {
+    Part {
+        first,
+        last,
+        parent_hash: store.get_record(first).unwrap().meta.parent_hash,
+        last_hash: store.get_record(last).unwrap().meta.hash,
+        locator: Locator { provider: "fs".into(), key: format!("part={first}-{last}") },
+        sha256: "ab".repeat(32),
+        size: 1,
+    }
 }

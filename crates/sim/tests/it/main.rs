@@ -18,6 +18,7 @@ mod disk;
 mod holds;
 mod lookups;
 mod model;
+mod parts;
 mod pipeline;
 mod programme;
 mod recovery;

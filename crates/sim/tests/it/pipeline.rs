@@ -134,6 +134,29 @@ fn dropping_the_workers_finishes_what_is_on_its_way() {
 }
 
 #[test]
+fn a_drain_ends_with_everything_free_whether_groups_come_by_or_not() {
+    let policy = PrunePolicy { retain_blocks: 5, max_ops_per_tick: 1, ..PrunePolicy::default() };
+    for (workers, on_their_way) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (store, _) = desk_store(policy.clone(), Settings::default());
+        store.set_pruning_enabled(true).unwrap();
+        let workers = workers.then(|| Workers::start(&store).unwrap());
+        let blocks = blocks_after(&*store, 40, SHAPE, 0);
+        let (now, later) = blocks.split_at(if on_their_way { 30 } else { 40 });
+        store.append_group(now).unwrap();
+        let tickets = submit(&*store, later);
+        store.drain(|_| true).unwrap();
+        let status = store.get_prune_status().unwrap();
+        assert_eq!((status.quarantined_bytes, status.journal_entries), (0, 0), "{on_their_way}");
+        for ticket in tickets {
+            store.wait(ticket).unwrap();
+        }
+        drop(workers);
+        assert_eq!(store.head(), Some(49));
+        assert!(status.pruned_before_block >= Some(34), "{:?}", status.pruned_before_block);
+    }
+}
+
+#[test]
 fn a_store_has_one_set_of_workers_at_a_time() {
     let store = Arc::new(store());
     let workers = Workers::start(&store).unwrap();

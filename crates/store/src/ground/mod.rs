@@ -71,11 +71,13 @@ pub enum Table {
     Streams = 8,
     /// Number → a sealed run of ids, or what is left of it.
     Runs = 9,
+    /// First height → an archive part.
+    Parts = 10,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Meta,
         Self::Blocks,
         Self::Alloc,
@@ -86,6 +88,7 @@ impl Table {
         Self::Reports,
         Self::Streams,
         Self::Runs,
+        Self::Parts,
     ];
 
     /// The table's name in the index and in messages.
@@ -101,6 +104,7 @@ impl Table {
             Self::Reports => "reports",
             Self::Streams => "streams",
             Self::Runs => "runs",
+            Self::Parts => "parts",
         }
     }
 }

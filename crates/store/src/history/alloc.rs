@@ -43,17 +43,20 @@ impl<S: Snapshot> Txn<'_, S> {
 
     /// A region at the arena's end. A packed store takes a few more for the free list while it is
     /// there, as the file grows in steps too. Once the arena passes high water it takes all up to
-    /// hard water: the budget is full then, and a later peak finds a free region and not the end.
+    /// half-way between hard water and the target: the budget is full then, and a later peak finds
+    /// a free region and not the end. The rest is the index's.
     fn take_new(&mut self, class: u32) -> Result<u64, StoreError> {
         let offset = self.extend(class)?;
         if self.header.layout == Layout::Packed && class == self.header.classes.largest() {
             let size = u64::from(class);
             let end = self.state.arena_end;
-            let to_hard_water = match self.marks {
-                Some(marks) if end > marks.high => marks.hard.saturating_sub(end) / size,
+            let to_the_brim = match self.marks {
+                Some(marks) if end > marks.high => {
+                    marks.hard.midpoint(marks.target).saturating_sub(end) / size
+                }
                 _ => 0,
             };
-            for _ in 0..to_hard_water.max(offset / size / GROWTH_STEPS) {
+            for _ in 0..to_the_brim.max(offset / size / GROWTH_STEPS) {
                 let spare = region_key(class, self.extend(class)?);
                 let (generation, state) = (FIRST_GENERATION - 1, RegionState::Free);
                 self.put(Table::Alloc, &spare, AllocEntry { generation, state }.encode());

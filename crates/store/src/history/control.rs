@@ -132,23 +132,6 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.commit(&mut control, txn)
     }
 
-    /// Moves the archive hold up to `height`: every block up to it is in a verified part. Only
-    /// the archive calls this, after it has read the part back.
-    pub fn set_archived(&self, height: Height) -> Result<(), StoreError> {
-        let mut control = self.writer()?;
-        let head = export_head(&control.state, &control.settings);
-        if head.is_none_or(|head| height > head) {
-            let reason = format!("block {height} is not final here; the newest is {}", show(head));
-            return Err(StoreError::refused("set_archived", reason));
-        }
-        if control.state.archived.is_some_and(|before| height <= before) {
-            return Ok(());
-        }
-        let mut txn = self.begin(&mut control)?;
-        txn.state.archived = Some(height);
-        self.commit(&mut control, txn)
-    }
-
     /// Registers a consumer whose progress holds pruning back, or makes a soft one hard. From now
     /// on nothing that it has not acknowledged is cut; a soft one gives way while draining.
     pub fn register_consumer(&self, name: &str, strength: Strength) -> Result<(), StoreError> {

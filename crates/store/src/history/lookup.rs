@@ -4,6 +4,7 @@ use secateur_core::{
     Block, BlockHash, Height, LookupError, RECEIPT_HEAD_LEN, Segment, TxId, tx_index,
 };
 
+use super::control::export_head;
 use super::place::{Stream, pieces};
 use super::queue::is_pending;
 use super::record::BlockRecord;
@@ -12,6 +13,7 @@ use super::runs::TxLocation;
 use super::runs::format::{
     IdKind, PAGE as RUN_PAGE, ReceiptSpan, RunEntry, What, find_in_page, key_of,
 };
+use super::situation::settings_of;
 use super::store::Store;
 use super::view::View;
 use crate::StoreError;
@@ -27,6 +29,19 @@ pub struct TransactionView {
     pub block_hash: BlockHash,
     /// The block's own bytes; what a transaction looks like inside is the chain's business.
     pub block: Vec<u8>,
+}
+
+/// The heights that matter to a reader, all of one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Heights {
+    /// The newest block and its hash.
+    pub head: Option<(Height, BlockHash)>,
+    /// The newest final block.
+    pub finalized: Option<Height>,
+    /// The oldest block that is here.
+    pub oldest: Option<Height>,
+    /// Everything at or below it was here and is cut.
+    pub boundary: Option<Height>,
 }
 
 /// How often a lookup is tried while blocks keep coming, before it makes the writer wait.
@@ -60,6 +75,19 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.ends().head.map(|(_, hash)| hash)
     }
 
+    /// Head, finality, the oldest block and the boundary from one snapshot; cheap enough to ask
+    /// before every lookup.
+    pub fn heights(&self) -> Result<Heights, StoreError> {
+        let view = self.view()?;
+        let state = &view.state;
+        Ok(Heights {
+            head: state.head.map(|tip| (tip.height, tip.hash)),
+            finalized: export_head(state, &settings_of(&view.snapshot)?),
+            oldest: state.oldest_kept(),
+            boundary: state.boundary,
+        })
+    }
+
     /// A block by its number.
     pub fn get_block(&self, height: Height) -> Result<Block, StoreError> {
         let view = self.view()?;
@@ -69,6 +97,11 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// What the index knows of a block.
     pub fn get_record(&self, height: Height) -> Result<BlockRecord, StoreError> {
         self.view()?.record(height)
+    }
+
+    /// What the index knows of a block, by its hash.
+    pub fn get_record_by_hash(&self, hash: &BlockHash) -> Result<BlockRecord, StoreError> {
+        self.by_hash(hash, |_, record| Ok(record))
     }
 
     /// Where the bytes of a block lie in the arena: the offset of each piece, and its region.
@@ -151,6 +184,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         let Found { view, record, location, .. } = self.find_transaction(id)?;
         let block = view.payload(&record, Segment::Block)?;
         Ok(TransactionView { location, block_hash: record.meta.hash, block })
+    }
+
+    /// A transaction's place and what the index knows of its block, without the block's bytes.
+    pub fn get_location(&self, id: &TxId) -> Result<(TxLocation, BlockRecord), StoreError> {
+        let Found { record, location, .. } = self.find_transaction(id)?;
+        Ok((location, record))
     }
 
     /// Where a transaction is, if a kept block holds it.

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 
-use secateur_core::{Height, Report};
+use secateur_core::{Height, Part, Report};
+use serde::Deserialize;
 
 use super::alloc::is_punched;
 use super::control::Consumer;
@@ -458,17 +459,21 @@ impl Survey {
         if let Err(error) = load_queue(rows) {
             unreadable(Table::Queue, error);
         }
-        rows.scan(Table::Consumers, &[], &mut |key, value| {
-            let read = unseal(Table::Consumers, key, value)
-                .and_then(|body| parse_document::<Consumer>(Table::Consumers, body));
-            read.map_or_else(|error| unreadable(Table::Consumers, error), drop);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        rows.scan(Table::Reports, &[], &mut |key, value| {
-            let read = unseal(Table::Reports, key, value)
-                .and_then(|body| parse_document::<Report>(Table::Reports, body));
-            read.map_or_else(|error| unreadable(Table::Reports, error), drop);
-            Ok(ControlFlow::Continue(()))
-        })
+        documents::<Consumer>(rows, Table::Consumers, &mut unreadable)?;
+        documents::<Report>(rows, Table::Reports, &mut unreadable)?;
+        documents::<Part>(rows, Table::Parts, &mut unreadable)
     }
+}
+
+/// Reads every row of a table as a document and tells of those that are none.
+fn documents<T: for<'de> Deserialize<'de>>(
+    rows: &impl Snapshot,
+    table: Table,
+    unreadable: &mut impl FnMut(Table, StoreError),
+) -> Result<(), StoreError> {
+    rows.scan(table, &[], &mut |key, value| {
+        let read = unseal(table, key, value).and_then(|body| parse_document::<T>(table, body));
+        read.map_or_else(|error| unreadable(table, error), drop);
+        Ok(ControlFlow::Continue(()))
+    })
 }

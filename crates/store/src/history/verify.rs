@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use secateur_core::{Block, Height, MAX_SEGMENT_LEN};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::place::Stream;
 use super::record::BlockRecord;
@@ -22,7 +22,7 @@ use crate::ground::{Arena, Index};
 const MAX_FINDINGS: usize = 1000;
 
 /// What a finding is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
     /// The index's own structure.

@@ -1,0 +1,88 @@
+//! The one table of configuration keys: their names, their defaults and what they mean.
+//!
+//! A key `section.name` is read from `[section] name` of the file and from
+//! `SECATEUR_SECTION_NAME` of the environment.
+
+/// One key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key {
+    /// Its dotted name.
+    pub(crate) name: &'static str,
+    /// Its value where nobody sets it; an empty one means unset.
+    pub(crate) default: &'static str,
+    /// What it means, for `config show` and the documentation.
+    pub(crate) help: &'static str,
+}
+
+impl Key {
+    /// The environment variable that sets it.
+    pub(crate) fn variable(&self) -> String {
+        format!("{PREFIX}{}", self.name.replace('.', "_").to_uppercase())
+    }
+}
+
+/// What every environment variable of ours begins with.
+pub(crate) const PREFIX: &str = "SECATEUR_";
+
+/// Variables that are not keys: they are read before the configuration, or by tests.
+pub(crate) const OTHER_VARIABLES: [&str; 3] =
+    ["SECATEUR_DATA", "SECATEUR_CONFIG", "SECATEUR_TEST_"];
+
+const fn key(name: &'static str, default: &'static str, help: &'static str) -> Key {
+    Key { name, default, help }
+}
+
+/// Every key, in the order in which it is shown.
+pub(crate) const KEYS: &[Key] = &[
+    key("chain.id", "", "the chain's number; a new data directory asks the followed node, else 1"),
+    key(
+        "chain.finality",
+        "",
+        "instant: a block is final when it is appended; explicit: when somebody says so \
+         (following: explicit, else instant)",
+    ),
+    key(
+        "chain.blob_update_fraction",
+        "",
+        "the blob fee's update fraction, where the chain's forks are not known",
+    ),
+    key("http.addr", "127.0.0.1:7740", "HTTP, JSON-RPC and metrics"),
+    key("grpc.addr", "127.0.0.1:7741", "gRPC"),
+    key("tls.cert", "", "a PEM file with the certificate chain, for both"),
+    key("tls.key", "", "a PEM file with its key, readable by its owner alone"),
+    key("auth.read_tokens", "", "a file of tokens that may read, a line each"),
+    key("auth.admin_tokens", "", "a file of tokens that may do everything, a line each"),
+    key("limits.body_bytes", "5MiB", "the largest HTTP request"),
+    key("limits.message_bytes", "64MiB", "the largest gRPC message"),
+    key("limits.concurrency", "64", "requests that are answered at once; more wait"),
+    key("limits.waiting", "1024", "requests that wait at most; more are refused"),
+    key("limits.requests_per_second", "0", "of one address; 0 means no limit"),
+    key("limits.timeout_seconds", "30", "the longest that one request may take"),
+    key("limits.batch", "100", "calls of one JSON-RPC batch"),
+    key("limits.log_blocks", "10000", "blocks that one eth_getLogs looks through"),
+    key("limits.log_results", "10000", "logs that one eth_getLogs returns"),
+    key("log.level", "info", "error, warn, info, debug or trace, or a tracing filter"),
+    key("log.json", "false", "one JSON object a line"),
+    key("follow.url", "", "the JSON-RPC address of an EVM node whose chain is followed"),
+    key("follow.start", "0", "the first block of a new store: a number, or `finalized`"),
+    key("follow.confirmations", "", "blocks until one is final, where the node has no finality"),
+    key("follow.batch", "16", "blocks that are asked for in one request"),
+    key("follow.concurrency", "4", "requests that are under way at once"),
+    key("follow.poll_ms", "1000", "how often a caught-up follower asks for news"),
+    key("follow.timeout_seconds", "30", "how long the node may be silent before it is asked again"),
+    key("pruning.enabled", "true", "whether the prune daemon of a new store works"),
+    key("policy.target_bytes", "", "the byte budget of the history; 0 means none"),
+    key("policy.retain_days", "", "keep this many days; 0 means off"),
+    key("policy.retain_blocks", "", "keep this many blocks; 0 means off"),
+    key("policy.headroom_ratio", "", "share of the budget that is kept clear"),
+    key("policy.hard_emergency_ratio", "", "share of the budget at which pruning is urgent"),
+    key("policy.max_ops_per_tick", "", "nominal operations of one prune tick"),
+    key("policy.trigger", "", "when the prune daemon looks"),
+    key("policy.min_keep_blocks", "", "blocks that always stay"),
+    key("policy.clock", "", "whose time retention goes by: chain or wall"),
+];
+
+/// A key by its name.
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}

@@ -1,0 +1,198 @@
+//! The desk: where an operator's commands ask. It is the data directory itself, or the node that
+//! has it open; the answers are the same.
+
+mod remote;
+
+use std::path::{Path, PathBuf};
+
+use secateur_core::{
+    ExplainBlock, ExplainTx, Height, Plan, PrunePolicy, PruneStatus, Report, StopReason, Strength,
+    TxId,
+};
+use secateur_store::VerifyReport;
+
+use crate::data_dir::DataDir;
+use crate::error::NodeError;
+use crate::service::NodeFile;
+use remote::Remote;
+
+/// Where commands ask.
+#[derive(Debug)]
+pub(crate) enum Desk {
+    /// Nobody has the directory open but this process.
+    Here(DataDir),
+    /// A node has it open.
+    There(Box<Remote>),
+}
+
+/// What one tick of a prune did.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    pub(crate) blocks: u64,
+    pub(crate) more: bool,
+    pub(crate) stop: StopReason,
+    pub(crate) report: Option<Report>,
+}
+
+impl Desk {
+    /// Opens a directory, or finds the node that has it open.
+    pub(crate) fn open(path: &Path) -> Result<Self, anyhow::Error> {
+        let error = match DataDir::open(path) {
+            Ok(data) => return Ok(Self::Here(data)),
+            Err(error) => error,
+        };
+        let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
+        match NodeFile::read(path) {
+            Ok(Some(file)) if locked => Ok(Self::There(Box::new(Remote::new(path, file)?))),
+            _ => Err(error),
+        }
+    }
+
+    /// The data directory.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Here(data) => &data.path,
+            Self::There(remote) => remote.path(),
+        }
+    }
+
+    /// The chain's number.
+    pub(crate) fn chain_id(&self) -> Result<u64, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.header().chain_id),
+            Self::There(remote) => remote.chain_id(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Result<PruneStatus, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.get_prune_status()?),
+            Self::There(remote) => remote.get("/v1/status"),
+        }
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.prune_plan()?),
+            Self::There(remote) => remote.get("/v1/plan"),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> Result<PrunePolicy, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.policy()),
+            Self::There(remote) => remote.get("/v1/policy"),
+        }
+    }
+
+    /// Changes keys of the policy, all or none; the policy in force then is the answer.
+    pub(crate) fn set_policy(
+        &self,
+        changes: &[(String, String)],
+    ) -> Result<PrunePolicy, anyhow::Error> {
+        match self {
+            Self::Here(data) => {
+                let mut policy = data.store.policy();
+                for (key, value) in changes {
+                    policy.set(key, value)?;
+                }
+                data.store.set_prune_policy(policy)?;
+            }
+            Self::There(remote) => remote.set_policy(changes)?,
+        }
+        self.policy()
+    }
+
+    pub(crate) fn set_pruning(&self, enabled: bool) -> Result<(), anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.set_pruning_enabled(enabled)?),
+            Self::There(remote) => remote.set_pruning(enabled),
+        }
+    }
+
+    /// Prunes one tick. Without `max_ops` it is what a tick of the daemon would be granted now.
+    pub(crate) fn prune(&self, max_ops: Option<u64>) -> Result<Tick, anyhow::Error> {
+        match self {
+            Self::Here(data) => {
+                let max_ops = if let Some(max_ops) = max_ops {
+                    max_ops
+                } else {
+                    let pressure = data.store.get_prune_status()?.pressure;
+                    pressure.tick_ops(data.store.policy().max_ops_per_tick)
+                };
+                let outcome = data.store.prune_now(max_ops)?;
+                Ok(Tick {
+                    blocks: outcome.totals.blocks,
+                    more: outcome.more(),
+                    stop: outcome.stop,
+                    report: outcome.report,
+                })
+            }
+            Self::There(remote) => remote.prune(max_ops),
+        }
+    }
+
+    /// Frees what was cut; whether nothing is left in quarantine is the answer.
+    pub(crate) fn settle(&self) -> Result<bool, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.settle()?),
+            // The node's own daemon frees it.
+            Self::There(_) => Ok(self.status()?.quarantined_bytes == 0),
+        }
+    }
+
+    pub(crate) fn add_consumer(&self, name: &str, strength: Strength) -> Result<(), anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.register_consumer(name, strength)?),
+            Self::There(remote) => remote.add_consumer(name, strength),
+        }
+    }
+
+    /// Whether it was there is the answer.
+    pub(crate) fn remove_consumer(&self, name: &str) -> Result<bool, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.remove_consumer(name)?),
+            Self::There(remote) => remote.remove_consumer(name),
+        }
+    }
+
+    pub(crate) fn explain_block(&self, height: Height) -> Result<ExplainBlock, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.explain_block(height)?),
+            Self::There(remote) => remote.get(&format!("/v1/explain/block/{height}")),
+        }
+    }
+
+    pub(crate) fn explain_tx(&self, id: TxId) -> Result<ExplainTx, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.explain_tx(id)?),
+            Self::There(remote) => remote.get(&format!("/v1/explain/tx/{id}")),
+        }
+    }
+
+    /// Recomputes every invariant. `at` hears how far it is, where that can be told.
+    pub(crate) fn verify(&self, at: impl FnMut(u64, u64)) -> Result<VerifyReport, anyhow::Error> {
+        match self {
+            Self::Here(data) => Ok(data.store.verify(at)?),
+            Self::There(remote) => remote.verify(),
+        }
+    }
+
+    /// The directory, where this process has it for itself: some things cannot be done beside a
+    /// running node.
+    pub(crate) fn alone(&self, what: &str) -> Result<&DataDir, NodeError> {
+        match self {
+            Self::Here(data) => Ok(data),
+            Self::There(remote) => Err(NodeError::Refused(format!(
+                "{what} needs the data directory for itself, and the node of process {} has it \
+                 open; stop that first",
+                remote.pid()
+            ))),
+        }
+    }
+}
+
+/// Opens the desk of a named directory, or of the usual one.
+pub(crate) fn open(named: Option<PathBuf>, usual: &str) -> Result<Desk, anyhow::Error> {
+    Desk::open(&named.unwrap_or_else(|| PathBuf::from(usual)))
+}

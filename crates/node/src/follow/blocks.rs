@@ -1,0 +1,144 @@
+//! Asking for whole blocks: the blocks, their receipts in whichever way the source has them, and
+//! the uncles of old ones.
+
+use bytes::Bytes;
+use secateur_core::Height;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
+
+use super::FollowError;
+use super::chain::{hex, result};
+use super::convert::{RawBlock, RawReceipts, Unfit};
+use super::envelope::{Call, Kind, shown};
+use super::source::Source;
+
+const BLOCK: &str = "eth_getBlockByNumber";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const UNCLE: &str = "eth_getUncleByBlockNumberAndIndex";
+
+/// No chain has more uncles in a block; the protocol's own limit is 2.
+const MAX_UNCLES: usize = 16;
+
+/// Each block is as the source gave it, or says why it cannot be had.
+pub(super) type Found = Vec<Result<RawBlock, Unfit>>;
+
+/// A block whose uncles, and perhaps receipts, are still to be asked for.
+struct Half {
+    height: Height,
+    block: Bytes,
+    receipts: Option<Bytes>,
+}
+
+/// What belongs to a block and is not in the first answer.
+#[derive(Default)]
+struct Needs {
+    uncles: usize,
+    transactions: Vec<String>,
+}
+
+/// Asks for whole blocks.
+pub(super) async fn blocks(source: &Source, heights: &[Height]) -> Result<Found, FollowError> {
+    let halves = halves(source, heights).await?;
+    let looked = tokio::task::spawn_blocking(move || {
+        let look = |half: Result<Half, Unfit>| {
+            let half = half?;
+            let needs = needs(&half)?;
+            Ok((half, needs))
+        };
+        halves.into_iter().map(look).collect::<Vec<Result<(Half, Needs), Unfit>>>()
+    });
+    let looked = looked.await.map_err(|error| FollowError::Fatal(error.into()))?;
+    let calls: Vec<Call> =
+        looked.iter().flatten().flat_map(|(half, needs)| needs.calls(half.height)).collect();
+    let mut more = Vec::with_capacity(calls.len());
+    if !calls.is_empty() {
+        for (call, answer) in calls.iter().zip(source.ask(&calls).await?) {
+            more.push(result(source, call.method, Some(answer))?);
+        }
+    }
+    let mut more = more.into_iter();
+    let whole = looked.into_iter().map(|looked| {
+        let (half, needs) = looked?;
+        // All of its answers are taken, even if one of them is missing.
+        let uncles: Vec<_> = more.by_ref().take(needs.uncles).collect();
+        let each: Vec<_> = more.by_ref().take(needs.transactions.len()).collect();
+        let uncles = uncles.into_iter().collect::<Option<_>>().ok_or(Unfit::Absent)?;
+        let each: Vec<Bytes> = each.into_iter().collect::<Option<_>>().ok_or(Unfit::Absent)?;
+        let receipts = half.receipts.map_or(RawReceipts::Each(each), RawReceipts::All);
+        Ok(RawBlock { height: half.height, block: half.block, receipts, uncles })
+    });
+    Ok(whole.collect())
+}
+
+async fn halves(
+    source: &Source,
+    heights: &[Height],
+) -> Result<Vec<Result<Half, Unfit>>, FollowError> {
+    let by_block = source.has_block_receipts();
+    let mut calls = Vec::with_capacity(heights.len() * 2);
+    for height in heights {
+        calls.push(Call::new(BLOCK, json!([hex(*height), true])));
+        if by_block {
+            calls.push(Call::new(RECEIPTS, json!([hex(*height)])));
+        }
+    }
+    let mut answers = source.ask(&calls).await?.into_iter();
+    let mut halves = Vec::with_capacity(heights.len());
+    for height in heights {
+        let block = result(source, BLOCK, answers.next())?;
+        let receipts = match by_block.then(|| answers.next()).flatten() {
+            Some(Err(refusal)) if refusal.kind() == Kind::NoMethod => {
+                source.lacks_block_receipts();
+                Ok(None)
+            }
+            // It has the block and not its receipts, but they belong together.
+            Some(answer) => result(source, RECEIPTS, Some(answer))?.map(Some).ok_or(Unfit::Absent),
+            None => Ok(None),
+        };
+        halves.push(block.ok_or(Unfit::Absent).and_then(|block| {
+            let receipts = receipts?;
+            Ok(Half { height: *height, block, receipts })
+        }));
+    }
+    Ok(halves)
+}
+
+/// Looks into a block for what belongs to it.
+fn needs(half: &Half) -> Result<Needs, Unfit> {
+    #[derive(Deserialize)]
+    struct Uncles {
+        #[serde(default)]
+        uncles: Vec<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    struct Transactions {
+        transactions: Vec<Transaction>,
+    }
+    #[derive(Deserialize)]
+    struct Transaction {
+        hash: String,
+    }
+    let unreadable =
+        |error: serde_json::Error| Unfit::Json { what: "block", reason: shown(&error.to_string()) };
+    let found: Uncles = serde_json::from_slice(&half.block).map_err(unreadable)?;
+    if found.uncles.len() > MAX_UNCLES {
+        return Err(Unfit::TooManyUncles { found: found.uncles.len() });
+    }
+    let mut needs = Needs { uncles: found.uncles.len(), ..Needs::default() };
+    if half.receipts.is_none() {
+        let found: Transactions = serde_json::from_slice(&half.block).map_err(unreadable)?;
+        needs.transactions = found.transactions.into_iter().map(|tx| tx.hash).collect();
+    }
+    Ok(needs)
+}
+
+impl Needs {
+    fn calls(&self, height: Height) -> impl Iterator<Item = Call> {
+        let place = move |index: usize| json!([hex(height), format!("{index:#x}")]);
+        let uncles = (0..self.uncles).map(move |index| Call::new(UNCLE, place(index)));
+        let each = self.transactions.iter().map(|hash| Call::new(RECEIPT, json!([hash])));
+        uncles.chain(each)
+    }
+}

@@ -1,0 +1,114 @@
+//! Fetching some neighbouring blocks and checking them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secateur_core::{Block, Height};
+use tokio::sync::Semaphore;
+
+use super::FollowError;
+use super::blocks::{Found, blocks};
+use super::convert::{RawReceipts, Unfit, convert};
+use super::source::Source;
+
+/// A block is asked for so often before it is refused: what does not fit may only be a block and
+/// receipts from before and after a reorganisation.
+const ATTEMPTS: u32 = 3;
+/// The pause between them.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Neighbouring blocks that were fetched.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    /// How many were asked for.
+    pub(super) asked: u64,
+    /// Those that fit, from the first one on.
+    pub(super) blocks: Vec<Block>,
+    /// What the source sent for them.
+    pub(super) sent_bytes: usize,
+    /// Why there are not more of them.
+    pub(super) end: Option<FollowError>,
+}
+
+/// Fetches blocks.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    pub(super) source: Source,
+    pub(super) chain_id: u64,
+    /// Checking takes a processor for a while, so that no more run than there are.
+    processors: Arc<Semaphore>,
+}
+
+impl Fetcher {
+    pub(super) fn new(source: Source, chain_id: u64) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { source, chain_id, processors: Arc::new(Semaphore::new(processors)) }
+    }
+
+    /// Fetches `count` blocks from `first` on. What fits before the first that does not is kept.
+    pub(super) async fn fetch(&self, first: Height, count: u64) -> Chunk {
+        let mut chunk = Chunk { asked: count, blocks: Vec::new(), sent_bytes: 0, end: None };
+        let end = first.saturating_add(count);
+        let mut attempts = 0;
+        while chunk.end.is_none() {
+            let next = first + chunk.blocks.len() as u64;
+            if next >= end {
+                break;
+            }
+            let heights: Vec<Height> = (next..end).collect();
+            let before = chunk.blocks.len();
+            match self.attempt(&heights, &mut chunk).await {
+                Ok(None) => {}
+                Err(error) => chunk.end = Some(error),
+                Ok(Some(reason)) => {
+                    attempts = if chunk.blocks.len() > before { 1 } else { attempts + 1 };
+                    if attempts >= ATTEMPTS {
+                        let height = first + chunk.blocks.len() as u64;
+                        let reason = Box::new(reason);
+                        chunk.end = Some(FollowError::Block { height, reason });
+                    } else {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        }
+        chunk
+    }
+
+    /// Asks once; what does not fit is the answer.
+    async fn attempt(
+        &self,
+        heights: &[Height],
+        chunk: &mut Chunk,
+    ) -> Result<Option<Unfit>, FollowError> {
+        let found = blocks(&self.source, heights).await?;
+        chunk.sent_bytes += sent_bytes(&found);
+        let turn = Arc::clone(&self.processors).acquire_owned().await;
+        let chain_id = self.chain_id;
+        let checked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let mut fit = Vec::with_capacity(found.len());
+            for raw in found {
+                match raw.and_then(|raw| convert(&raw, chain_id)) {
+                    Ok(block) => fit.push(block),
+                    Err(unfit) => return (fit, Some(unfit)),
+                }
+            }
+            (fit, None)
+        });
+        let (fit, unfit) = checked.await.map_err(|error| FollowError::Fatal(error.into()))?;
+        chunk.blocks.extend(fit);
+        Ok(unfit)
+    }
+}
+
+fn sent_bytes(found: &Found) -> usize {
+    let of_block = |raw: &super::convert::RawBlock| {
+        let receipts = match &raw.receipts {
+            RawReceipts::All(list) => list.len(),
+            RawReceipts::Each(list) => list.iter().map(bytes::Bytes::len).sum(),
+        };
+        raw.block.len() + receipts
+    };
+    found.iter().flatten().map(of_block).sum()
+}

@@ -1,0 +1,98 @@
+//! Following a real EVM node: its chain is read over JSON-RPC, every block is checked against its
+//! own hash, and only what fits is stored.
+//!
+//! | files | what lives there |
+//! | --- | --- |
+//! | `client`, `envelope`, `source`, `backoff` | asking: HTTP, JSON-RPC, batches and patience |
+//! | `chain`, `blocks` | what is asked: heads and headers; whole blocks |
+//! | `convert`, `fields`, `fetch` | from JSON to checked blocks |
+//! | `pipeline` | many requests at once, in order into the store |
+//! | `follower`, `reorg`, `ours` | rounds: where the source stands, where we stand, what to do |
+//! | `teller`, `progress` | what is told meanwhile |
+//!
+//! What deliberately does not live here: executing blocks. A source that invents a chain whose
+//! hashes fit is believed, up to what is final here: that is never taken back.
+
+mod backoff;
+mod blocks;
+mod chain;
+mod client;
+mod convert;
+#[cfg(test)]
+mod convert_tests;
+mod envelope;
+mod error;
+mod fetch;
+mod fields;
+mod follower;
+mod ours;
+mod pipeline;
+mod progress;
+mod reorg;
+mod source;
+mod teller;
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use secateur_core::Height;
+use tokio::sync::watch;
+
+use error::FollowError;
+use follower::Follower;
+use source::Source;
+use teller::Teller;
+
+use crate::config::Follow;
+use crate::error::NodeError;
+use crate::service::Node;
+
+/// Where the follower stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Whether a chain is followed at all.
+    pub(crate) following: bool,
+    /// The first block that this run ingested.
+    pub(crate) from: Option<Height>,
+    /// The source's newest block.
+    pub(crate) source_head: Option<Height>,
+    /// Whether everything that the source has is here.
+    pub(crate) caught_up: bool,
+    /// What is wrong with the source at the moment.
+    pub(crate) trouble: Option<String>,
+}
+
+/// Follows until the node stops.
+pub(crate) async fn run(
+    node: Arc<Node>,
+    config: Follow,
+    say: watch::Sender<Standing>,
+) -> Result<(), anyhow::Error> {
+    let mut stopping = node.stopping.clone();
+    let teller = Arc::new(Teller::new(say));
+    let source = Source::new(&config, Arc::clone(&teller))?;
+    tracing::info!(source = source.name(), "following");
+    let mut follower = Follower::new(Arc::clone(&node.store), source, teller, config);
+    tokio::select! {
+        // Whoever would say stop is gone: that is a stop as well.
+        _ = stopping.wait_for(|stop| *stop) => Ok(()),
+        ended = follower.follow() => Err(ended),
+    }
+}
+
+/// Asks a source which chain it is of. It has a while to answer.
+pub(crate) fn ask_chain_id(config: &Follow) -> Result<u64, anyhow::Error> {
+    let (say, _) = watch::channel(Standing::default());
+    let source = Source::new(config, Arc::new(Teller::new(say)))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the thread that asks the source")?;
+    runtime.block_on(chain::chain_id(&source)).map_err(|error| {
+        let advice = format!(
+            "the chain of a new directory is asked from its source, and {error}. Start the source \
+             first, or name the chain with --chain-id"
+        );
+        NodeError::Failed(advice).into()
+    })
+}

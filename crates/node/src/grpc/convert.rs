@@ -1,0 +1,362 @@
+//! Between the vocabulary and the wire. Everything that comes from outside is measured here before
+//! it is used.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use secateur_core::{
+    Block, BlockHash, BlockMeta, Chunk, ClockSource, Cursor, ExplainBlock, Hold, LookupError,
+    MAX_SEGMENT_LEN, Part, Payloads, Plan, PrunePolicy, PruneStatus, Report, Segment, StopReason,
+    Strength, TxId,
+};
+use secateur_proto::export::v1 as export;
+use secateur_proto::history::v1 as pb;
+use secateur_store::{Finding, FindingKind, Queued, VerifyReport};
+
+use super::status;
+use crate::service::ApiError;
+
+/// A hash or id of 32 bytes.
+pub(super) fn array(what: &str, bytes: &[u8]) -> Result<[u8; 32], ApiError> {
+    bytes.try_into().map_err(|_| {
+        ApiError::BadRequest(format!("{what} has {} bytes; 32 are wanted", bytes.len()))
+    })
+}
+
+/// A transaction's id.
+pub(super) fn tx_id(bytes: &[u8]) -> Result<TxId, ApiError> {
+    array("the transaction id", bytes).map(TxId)
+}
+
+/// A block's hash.
+pub(super) fn block_hash(what: &str, bytes: &[u8]) -> Result<BlockHash, ApiError> {
+    array(what, bytes).map(BlockHash)
+}
+
+/// A segment by its number.
+pub(super) fn segment(number: u32) -> Result<Segment, ApiError> {
+    u8::try_from(number)
+        .ok()
+        .and_then(|tag| Segment::try_from(tag).ok())
+        .ok_or_else(|| ApiError::InvalidCursor(format!("segment {number} is not 0, 1 or 2")))
+}
+
+/// A cursor from outside.
+pub(super) fn cursor_in(cursor: export::Cursor) -> Result<Cursor, ApiError> {
+    Ok(Cursor {
+        block_number: cursor.block_number,
+        segment: segment(cursor.segment)?.tag(),
+        byte_offset: cursor.byte_offset,
+    })
+}
+
+/// A cursor for outside.
+pub(super) fn cursor_out(cursor: Cursor) -> export::Cursor {
+    export::Cursor {
+        block_number: cursor.block_number,
+        segment: cursor.segment.into(),
+        byte_offset: cursor.byte_offset,
+    }
+}
+
+/// A chunk; its bytes are handed on, not copied.
+pub(super) fn chunk(chunk: Chunk) -> export::Chunk {
+    export::Chunk {
+        segment: chunk.segment.tag().into(),
+        start: chunk.start,
+        bytes: chunk.bytes.into(),
+        payload_len: chunk.payload_len,
+    }
+}
+
+/// A block from outside.
+pub(super) fn block_in(block: pb::Block) -> Result<Block, ApiError> {
+    let meta = block.meta.ok_or_else(|| {
+        ApiError::BadRequest("a block without its meta data cannot be kept".into())
+    })?;
+    let payloads = block.payloads.unwrap_or_default();
+    let height = meta.number;
+    let payload = |what: &str, bytes: Bytes| {
+        if bytes.len() > MAX_SEGMENT_LEN as usize {
+            return Err(ApiError::BadRequest(format!(
+                "the {what} of block {height} has {} bytes; the limit is {MAX_SEGMENT_LEN}; \
+                 nothing was written",
+                bytes.len()
+            )));
+        }
+        Ok(Vec::from(bytes))
+    };
+    Ok(Block {
+        meta: BlockMeta {
+            height,
+            hash: block_hash("the hash of a block", &meta.hash)?,
+            parent_hash: block_hash("the parent hash of a block", &meta.parent_hash)?,
+            timestamp: meta.timestamp,
+        },
+        payloads: Payloads {
+            block: payload("block payload", payloads.block)?,
+            receipts: payload("receipts payload", payloads.receipts)?,
+            tx_index: payload("transaction index payload", payloads.tx_index)?,
+        },
+    })
+}
+
+/// A block's meta data.
+pub(super) fn meta(meta: &BlockMeta) -> pb::BlockMeta {
+    pb::BlockMeta {
+        number: meta.height,
+        hash: Bytes::copy_from_slice(&meta.hash.0),
+        parent_hash: Bytes::copy_from_slice(&meta.parent_hash.0),
+        timestamp: meta.timestamp,
+    }
+}
+
+/// A block for outside; its payloads are handed on, not copied.
+pub(super) fn block_out(block: Block) -> pb::Block {
+    let Payloads { block: own, receipts, tx_index } = block.payloads;
+    pb::Block {
+        meta: Some(meta(&block.meta)),
+        payloads: Some(pb::Payloads {
+            block: own.into(),
+            receipts: receipts.into(),
+            tx_index: tx_index.into(),
+        }),
+    }
+}
+
+/// The status. Where archiving does not hold pruning back, nothing is said of it.
+pub(super) fn prune_status(status: PruneStatus) -> pb::GetStatusResponse {
+    let archive = status.holds.iter().find(|hold| hold.kind == secateur_core::HoldKind::Archive);
+    pb::GetStatusResponse {
+        archived: archive.and_then(|hold| hold.limit),
+        head: status.head,
+        finalized: status.finalized,
+        export_head: status.export_head,
+        oldest_kept_block: status.oldest_kept_block,
+        pruned_before_block: status.pruned_before_block,
+        target_bytes: status.target_bytes,
+        used_bytes: status.used_bytes,
+        disk_bytes: status.disk_bytes,
+        pruning_enabled: status.pruning_enabled,
+        prune_running: status.prune_running,
+        queued_transactions: status.queued_transactions,
+        high_water_bytes: status.high_water_bytes,
+        low_water_bytes: status.low_water_bytes,
+        hard_water_bytes: status.hard_water_bytes,
+        draining: status.pressure.draining,
+        emergency: status.pressure.emergency,
+        need_prune: status.need.need_prune,
+        binding_hold: status.binding_hold,
+        quarantined_bytes: status.quarantined_bytes,
+        arena_bytes: status.arena_bytes,
+        index_bytes: status.index_bytes,
+        alarms: status.alarms,
+    }
+}
+
+/// The plan.
+pub(super) fn plan(plan: Plan) -> pb::GetPlanResponse {
+    pb::GetPlanResponse {
+        cause: plan.cause.map(|cause| cause.to_string()),
+        first: plan.totals.first,
+        last: plan.totals.last,
+        blocks: plan.totals.blocks,
+        bytes: plan.totals.bytes,
+        used_before: plan.used_before,
+        used_after: plan.used_after,
+        ticks: plan.ticks,
+        stop: plan.stop.to_string(),
+        binding_hold: plan.binding_hold,
+    }
+}
+
+/// A hold.
+pub(super) fn hold(hold: &Hold) -> pb::Hold {
+    pb::Hold {
+        name: hold.kind.to_string(),
+        strength: strength_out(hold.strength).into(),
+        limit: hold.limit,
+        active: hold.active,
+    }
+}
+
+fn strength_out(strength: Strength) -> pb::Strength {
+    match strength {
+        Strength::Hard => pb::Strength::Hard,
+        Strength::Soft => pb::Strength::Soft,
+    }
+}
+
+/// Why a prune stopped.
+pub(super) fn stop(stop: &StopReason) -> pb::Stop {
+    let bare = |reason: &str| pb::Stop { reason: reason.to_owned(), ..Default::default() };
+    match stop {
+        StopReason::Done => bare("done"),
+        StopReason::Limit => bare("limit"),
+        StopReason::MaxOps => bare("max_ops"),
+        StopReason::Empty => bare("empty"),
+        StopReason::Hold { hold, strength, limit } => pb::Stop {
+            reason: "hold".to_owned(),
+            hold: Some(hold.clone()),
+            strength: Some(strength_out(*strength).into()),
+            limit: *limit,
+        },
+    }
+}
+
+/// A strength that was named.
+pub(super) fn strength_in(number: i32) -> Result<Strength, ApiError> {
+    match pb::Strength::try_from(number) {
+        Ok(pb::Strength::Hard) => Ok(Strength::Hard),
+        Ok(pb::Strength::Soft) => Ok(Strength::Soft),
+        _ => Err(ApiError::BadRequest(
+            "a consumer's strength is STRENGTH_SOFT or STRENGTH_HARD; nothing was changed".into(),
+        )),
+    }
+}
+
+/// A report.
+pub(super) fn report(report: &Report) -> pb::Report {
+    pb::Report {
+        at: report.at,
+        first: report.first,
+        last: report.last,
+        blocks: report.blocks,
+        bytes: report.by_class.iter().map(|class| class.bytes).sum(),
+        cause: report.cause.to_string(),
+        stop: report.stop.to_string(),
+        by: report.by.clone(),
+        transactions: report.transactions,
+        used_before: report.used_before,
+        used_after: report.used_after,
+        ticks: report.ticks,
+        millis: report.millis,
+    }
+}
+
+/// The story of a block, with the part that holds it if it was cut.
+pub(super) fn story(story: &ExplainBlock, part: Option<Part>) -> pb::ExplainBlockResponse {
+    use pb::explain_block_response::{BeforeFirst, Kept, NotYet, Pruned, Story};
+    let story = match story {
+        ExplainBlock::Kept { meta: of, tx_count, payload_bytes, region_bytes, held_by, due } => {
+            Story::Kept(Kept {
+                meta: Some(meta(of)),
+                tx_count: *tx_count,
+                payload_bytes: *payload_bytes,
+                region_bytes: *region_bytes,
+                held_by: held_by.clone(),
+                due: due.map(|cause| cause.to_string()),
+            })
+        }
+        ExplainBlock::Pruned { pruned_before_block, report: of } => Story::Pruned(Pruned {
+            pruned_before_block: *pruned_before_block,
+            report: of.as_ref().map(report),
+            first_available: pruned_before_block.checked_add(1),
+            locator: part
+                .map(|part| pb::Locator { provider: part.locator.provider, key: part.locator.key }),
+        }),
+        ExplainBlock::NotYet { head } => Story::NotYet(NotYet { head: *head }),
+        ExplainBlock::BeforeFirst { first } => Story::BeforeFirst(BeforeFirst { first: *first }),
+    };
+    pb::ExplainBlockResponse { story: Some(story) }
+}
+
+/// A lookup's honest answer.
+pub(super) fn answer(answer: LookupError) -> pb::HistoryError {
+    let reason = match answer {
+        LookupError::Pruned { pruned_before_block } => status::pruned(pruned_before_block, None),
+        LookupError::Pending => pb::history_error::Reason::Pending(pb::history_error::Pending {}),
+        LookupError::NotFound { searched_from } => status::not_found(searched_from),
+    };
+    pb::HistoryError { reason: Some(reason) }
+}
+
+/// The policy, as `policy set` would take it.
+pub(super) fn policy(policy: &PrunePolicy) -> HashMap<String, String> {
+    let clock = match policy.clock {
+        ClockSource::Chain => "chain",
+        ClockSource::Wall => "wall",
+    };
+    [
+        ("target_bytes", policy.target_bytes.to_string()),
+        ("retain_days", policy.retain_days.to_string()),
+        ("retain_blocks", policy.retain_blocks.to_string()),
+        ("headroom_ratio", policy.headroom_ratio.to_string()),
+        ("hard_emergency_ratio", policy.hard_emergency_ratio.to_string()),
+        ("max_ops_per_tick", policy.max_ops_per_tick.to_string()),
+        ("trigger", policy.trigger.to_string()),
+        ("min_keep_blocks", policy.min_keep_blocks.to_string()),
+        ("clock", clock.to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+/// What queueing a transaction found.
+pub(super) fn queued(queued: Queued) -> pb::queue_transactions_response::Queued {
+    use pb::queue_transactions_response::queued::State;
+    let (state, block_number) = match queued {
+        Queued::Added => (State::Added, None),
+        Queued::Already => (State::Already, None),
+        Queued::Included(height) => (State::Included, Some(height)),
+    };
+    pb::queue_transactions_response::Queued { state: state.into(), block_number }
+}
+
+/// What a verification saw.
+pub(super) fn verified(report: VerifyReport) -> pb::VerifyResponse {
+    pb::VerifyResponse {
+        blocks: report.blocks,
+        payload_bytes: report.payload_bytes,
+        regions: report.regions,
+        runs: report.runs,
+        findings: report.findings.into_iter().map(finding).collect(),
+        unlisted: report.unlisted,
+    }
+}
+
+fn finding(finding: Finding) -> pb::verify_response::Finding {
+    let kind = match finding.kind {
+        FindingKind::Index => "index",
+        FindingKind::Row => "row",
+        FindingKind::Chain => "chain",
+        FindingKind::Payload => "payload",
+        FindingKind::Region => "region",
+        FindingKind::FreeList => "free_list",
+        FindingKind::Counter => "counter",
+        FindingKind::Run => "run",
+    };
+    pb::verify_response::Finding {
+        kind: kind.to_owned(),
+        invariant: finding.invariant.into(),
+        detail: finding.detail,
+        repairable: finding.repairable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_on_the_wire_can_be_set_again_and_is_the_same_then() {
+        let mut before = PrunePolicy::default();
+        for (key, value) in
+            [("target_bytes", "10GiB"), ("trigger", "timer:5"), ("headroom_ratio", "0.1234")]
+        {
+            before.set(key, value).unwrap();
+        }
+        let mut after = PrunePolicy::default();
+        for (key, value) in policy(&before) {
+            after.set(&key, &value).unwrap();
+        }
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn a_segment_number_that_wraps_around_a_byte_is_still_refused() {
+        for number in [3, 255, 256, 257, 65_536, u32::MAX] {
+            assert!(matches!(segment(number), Err(ApiError::InvalidCursor(_))), "{number}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The gate before all services: who may call what, how many at once, and for how long.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response, header};
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use super::connections::Peer;
+use super::status;
+use crate::security::{Caller, Guard, Role, grpc_role};
+use crate::service::{ApiError, Node};
+
+/// Calls that take as long as they take.
+const UNTIMED: [&str; 1] = ["/secateur.history.v1.Admin/Verify"];
+
+/// A question to the store ends in time by itself; this is for requests that never become one.
+const ALLOWANCE: Duration = Duration::from_secs(1);
+
+/// What stands before every service.
+#[derive(Debug, Clone)]
+pub(super) struct Gate {
+    node: Arc<Node>,
+    guard: Arc<Guard>,
+    calls: Arc<Semaphore>,
+    timeout: Duration,
+}
+
+/// A service behind the gate.
+#[derive(Debug, Clone)]
+pub(super) struct Gated<S> {
+    gate: Gate,
+    inner: S,
+}
+
+impl Gate {
+    pub(super) fn new(node: &Arc<Node>, guard: &Arc<Guard>) -> Self {
+        let limits = &node.limits;
+        let calls = limits.concurrency.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
+        Self {
+            node: Arc::clone(node),
+            guard: Arc::clone(guard),
+            calls: Arc::new(Semaphore::new(calls)),
+            timeout: limits.timeout.saturating_add(ALLOWANCE),
+        }
+    }
+
+    /// Lets a request in, or says why not. Whether the node lives is told however busy it is.
+    fn admit(
+        &self,
+        request: &Request<Body>,
+    ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
+        let path = request.uri().path();
+        let role = grpc_role(path)
+            .ok_or_else(|| Status::unimplemented("there is no such method on this node"))?;
+        let authorization = request.headers().get(header::AUTHORIZATION);
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+        let caller = self
+            .guard
+            .admit(role, authorization.map(header::HeaderValue::as_bytes), peer)
+            .map_err(|error| refuse(role, path, &error))?;
+        let place = match role {
+            Role::Open => None,
+            Role::Read | Role::Admin => Some(
+                Arc::clone(&self.calls)
+                    .try_acquire_owned()
+                    .map_err(|_| status::plain(&ApiError::Overloaded))?,
+            ),
+        };
+        Ok((caller, place))
+    }
+}
+
+fn refuse(role: Role, path: &str, error: &ApiError) -> Status {
+    if role == Role::Admin {
+        tracing::warn!(path, %error, "a call that changes things was refused");
+    }
+    status::plain(error)
+}
+
+impl<S> Layer<S> for Gate {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { gate: self.clone(), inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for Gated<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let (began, path) = (Instant::now(), request.uri().path().to_owned());
+        let node = Arc::clone(&self.gate.node);
+        let (caller, place) = match self.gate.admit(&request) {
+            Ok(admitted) => admitted,
+            Err(status) => {
+                node.metrics.grpc(&path, status.code(), began.elapsed().as_secs_f64());
+                return Box::pin(async move { Ok(status.into_http()) });
+            }
+        };
+        let untimed = UNTIMED.contains(&path.as_str());
+        request.extensions_mut().insert(caller);
+        let answer = self.inner.call(request);
+        let timeout = self.gate.timeout;
+        Box::pin(async move {
+            // Until the answer begins: what a stream still has to say is bounded elsewhere.
+            let _place = place;
+            let answer = if untimed {
+                answer.await?
+            } else {
+                let in_time = tokio::time::timeout(timeout, answer).await;
+                in_time.unwrap_or_else(|_| Ok(status::plain(&ApiError::Timeout).into_http()))?
+            };
+            // A refusal is told in the headers, unless it comes in the middle of a stream.
+            let refused = Status::from_header_map(answer.headers());
+            let code = refused.map_or(Code::Ok, |status| status.code());
+            node.metrics.grpc(&path, code, began.elapsed().as_secs_f64());
+            Ok(answer)
+        })
+    }
+}

@@ -1,0 +1,238 @@
+//! `secateur.history.v1.History`: lookups, and what the four verbs say.
+
+use std::sync::Arc;
+
+use secateur_core::{BlockHash, ExplainBlock, ExplainTx, Height, Segment};
+use secateur_proto::history::v1::{self as pb, block_ref, history_server};
+use secateur_store::ground::disk::DiskStore;
+use tonic::{Request, Response, Status};
+
+use super::{ENVELOPE, convert, status};
+use crate::service::{ApiError, Node};
+
+/// Reports that one listing returns at most, and those of a request that names no number.
+const MOST_REPORTS: usize = 1_000;
+const DEFAULT_REPORTS: usize = 100;
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct History {
+    node: Arc<Node>,
+}
+
+impl History {
+    pub(super) fn new(node: &Arc<Node>) -> Self {
+        Self { node: Arc::clone(node) }
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&DiskStore) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let answer = self.node.ask(question).await;
+        answer.map(Response::new).map_err(|error| status::history(&error))
+    }
+
+    /// What fits into an answer.
+    fn fits(&self) -> usize {
+        self.node.limits.message_bytes.saturating_sub(ENVELOPE)
+    }
+}
+
+/// Says where a pruned block went, if a part is known to hold it.
+fn locate(store: &DiskStore, height: Height, error: ApiError) -> ApiError {
+    match error {
+        ApiError::Pruned { pruned_before_block, locator: None } => {
+            let locator = store.find_part(height).ok().flatten().map(|part| part.locator);
+            ApiError::Pruned { pruned_before_block, locator }
+        }
+        error => error,
+    }
+}
+
+/// Refuses an answer that no message here can hold.
+fn check_fit(len: u64, fits: usize) -> Result<(), ApiError> {
+    if usize::try_from(len).is_ok_and(|len| len <= fits) {
+        return Ok(());
+    }
+    Err(ApiError::Limit(format!(
+        "the block has {len} bytes and a message holds {fits} (limits.message_bytes); read it \
+         through secateur.export"
+    )))
+}
+
+fn by_number(store: &DiskStore, height: Height, bare: bool) -> Result<pb::Block, ApiError> {
+    let read = || {
+        if bare {
+            return Ok(without_payloads(&store.get_record(height)?.meta));
+        }
+        Ok(convert::block_out(store.get_block(height)?))
+    };
+    read().map_err(|error| locate(store, height, error))
+}
+
+fn by_hash(store: &DiskStore, hash: &BlockHash, bare: bool) -> Result<pb::Block, ApiError> {
+    if bare {
+        let (record, _) = store.get_payload_by_hash(hash, Segment::TxIndex)?;
+        return Ok(without_payloads(&record.meta));
+    }
+    Ok(convert::block_out(store.get_block_by_hash(hash)?))
+}
+
+fn without_payloads(meta: &secateur_core::BlockMeta) -> pb::Block {
+    pb::Block { meta: Some(convert::meta(meta)), payloads: None }
+}
+
+fn payload_bytes(block: &pb::Block) -> u64 {
+    block.payloads.as_ref().map_or(0, |payloads| {
+        let pb::Payloads { block, receipts, tx_index } = payloads;
+        [block, receipts, tx_index].iter().map(|bytes| bytes.len() as u64).sum()
+    })
+}
+
+fn explain(store: &DiskStore, height: Height) -> Result<pb::ExplainBlockResponse, ApiError> {
+    let story = store.explain_block(height)?;
+    let part = match story {
+        ExplainBlock::Pruned { .. } => store.find_part(height)?,
+        _ => None,
+    };
+    Ok(convert::story(&story, part))
+}
+
+#[tonic::async_trait]
+impl history_server::History for History {
+    async fn get_block(
+        &self,
+        request: Request<pb::GetBlockRequest>,
+    ) -> Result<Response<pb::GetBlockResponse>, Status> {
+        let pb::GetBlockRequest { block, without_payloads: bare } = request.into_inner();
+        let fits = self.fits();
+        self.ask(move |store| {
+            let block = match block.and_then(|block| block.r#ref) {
+                Some(block_ref::Ref::Number(height)) => by_number(store, height, bare)?,
+                Some(block_ref::Ref::Hash(hash)) => {
+                    by_hash(store, &convert::block_hash("the block hash", &hash)?, bare)?
+                }
+                None => return Err(ApiError::BadRequest("no block is named".into())),
+            };
+            check_fit(payload_bytes(&block), fits)?;
+            Ok(pb::GetBlockResponse { block: Some(block) })
+        })
+        .await
+    }
+
+    async fn get_receipt(
+        &self,
+        request: Request<pb::GetReceiptRequest>,
+    ) -> Result<Response<pb::GetReceiptResponse>, Status> {
+        let id = request.into_inner().tx_id;
+        let fits = self.fits();
+        self.ask(move |store| {
+            let receipt = store.get_receipt(&convert::tx_id(&id)?)?;
+            check_fit(receipt.len() as u64, fits)?;
+            Ok(pb::GetReceiptResponse { receipt: receipt.into() })
+        })
+        .await
+    }
+
+    async fn get_transaction(
+        &self,
+        request: Request<pb::GetTransactionRequest>,
+    ) -> Result<Response<pb::GetTransactionResponse>, Status> {
+        let id = request.into_inner().tx_id;
+        let fits = self.fits();
+        self.ask(move |store| {
+            let found = store.get_transaction(&convert::tx_id(&id)?)?;
+            check_fit(found.block.len() as u64, fits)?;
+            Ok(pb::GetTransactionResponse {
+                block_number: found.location.height,
+                tx_index: found.location.index,
+                block_hash: found.block_hash.0.to_vec().into(),
+                block: found.block.into(),
+            })
+        })
+        .await
+    }
+
+    async fn get_status(
+        &self,
+        _request: Request<pb::GetStatusRequest>,
+    ) -> Result<Response<pb::GetStatusResponse>, Status> {
+        self.ask(|store| Ok(convert::prune_status(store.get_prune_status()?))).await
+    }
+
+    async fn get_plan(
+        &self,
+        _request: Request<pb::GetPlanRequest>,
+    ) -> Result<Response<pb::GetPlanResponse>, Status> {
+        self.ask(|store| Ok(convert::plan(store.prune_plan()?))).await
+    }
+
+    async fn list_holds(
+        &self,
+        _request: Request<pb::ListHoldsRequest>,
+    ) -> Result<Response<pb::ListHoldsResponse>, Status> {
+        self.ask(|store| {
+            let status = store.get_prune_status()?;
+            Ok(pb::ListHoldsResponse {
+                holds: status.holds.iter().map(convert::hold).collect(),
+                binding: status.binding_hold,
+            })
+        })
+        .await
+    }
+
+    async fn list_reports(
+        &self,
+        request: Request<pb::ListReportsRequest>,
+    ) -> Result<Response<pb::ListReportsResponse>, Status> {
+        let limit = match request.into_inner().limit {
+            0 => DEFAULT_REPORTS,
+            limit => MOST_REPORTS.min(limit as usize),
+        };
+        self.ask(move |store| {
+            let reports = store.reports()?;
+            let newest = reports.iter().rev().take(limit);
+            Ok(pb::ListReportsResponse { reports: newest.map(convert::report).collect() })
+        })
+        .await
+    }
+
+    async fn explain_block(
+        &self,
+        request: Request<pb::ExplainBlockRequest>,
+    ) -> Result<Response<pb::ExplainBlockResponse>, Status> {
+        let height = request.into_inner().number;
+        self.ask(move |store| explain(store, height)).await
+    }
+
+    async fn explain_transaction(
+        &self,
+        request: Request<pb::ExplainTransactionRequest>,
+    ) -> Result<Response<pb::ExplainTransactionResponse>, Status> {
+        let id = request.into_inner().tx_id;
+        self.ask(move |store| {
+            Ok(match store.explain_tx(convert::tx_id(&id)?)? {
+                ExplainTx::Kept { height, index, block, .. } => pb::ExplainTransactionResponse {
+                    block_number: Some(height),
+                    tx_index: Some(index),
+                    block: Some(convert::story(&block, None)),
+                    answer: None,
+                },
+                ExplainTx::Absent { answer, .. } => pb::ExplainTransactionResponse {
+                    answer: Some(convert::answer(answer)),
+                    ..Default::default()
+                },
+            })
+        })
+        .await
+    }
+
+    async fn get_policy(
+        &self,
+        _request: Request<pb::GetPolicyRequest>,
+    ) -> Result<Response<pb::GetPolicyResponse>, Status> {
+        self.ask(|store| Ok(pb::GetPolicyResponse { policy: convert::policy(&store.policy()) }))
+            .await
+    }
+}

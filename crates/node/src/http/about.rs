@@ -1,0 +1,127 @@
+//! What is said of each route in the `OpenAPI` document.
+
+use super::answers::{BYTES, JSON};
+use super::{events, scrape};
+
+/// One parameter of a route.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// The values that are allowed, if they are few; `#` stands for a whole number.
+    pub(super) values: &'static [&'static str],
+}
+
+/// Kinds of an answer, and for JSON the name of its schema.
+pub(super) type Kinds = &'static [(&'static str, &'static str)];
+
+/// What is said of a route, beside its path and role.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About {
+    /// Its name, for clients that are generated.
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    /// Parameters in the path come first, in its order.
+    pub(super) parameters: &'static [Parameter],
+    /// What a good answer is.
+    pub(super) answer: Kinds,
+    /// The statuses beside 200 and those that every route can have.
+    pub(super) others: &'static [u16],
+}
+
+const NUMBER: Parameter = Parameter { name: "number", about: "A block's number.", values: &["#"] };
+const HASH: Parameter = Parameter {
+    name: "hash",
+    about: "A transaction's hash, 64 hexadecimal digits with or without 0x.",
+    values: &[],
+};
+const LIMIT: Parameter =
+    Parameter { name: "limit", about: "How many are listed at most.", values: &["#"] };
+const FROM: Parameter = Parameter {
+    name: "from",
+    about: "Only parts that begin at this block or above.",
+    values: &["#"],
+};
+const BLOCK_NAME: Parameter = Parameter {
+    name: "block",
+    about: "A number, a hash, `latest`, `finalized` or `earliest`.",
+    values: &[],
+};
+const PAYLOAD: Parameter = Parameter {
+    name: "payload",
+    about: "Asks for the bytes of one payload instead.",
+    values: &["block", "receipts", "tx_index"],
+};
+const RECEIPT_PAYLOAD: Parameter = Parameter {
+    name: "payload",
+    about: "Asks for the receipt's bytes instead.",
+    values: &["receipt"],
+};
+
+impl About {
+    const fn new(name: &'static str, summary: &'static str, answer: Kinds) -> Self {
+        Self { name, summary, parameters: &[], answer, others: &[] }
+    }
+
+    const fn with(self, parameters: &'static [Parameter], others: &'static [u16]) -> Self {
+        Self { parameters, others, ..self }
+    }
+}
+
+pub(super) const ALIVE: About =
+    About::new("isAlive", "Whether the process lives.", &[(JSON, "Alive")]);
+pub(super) const READY: About =
+    About::new("isReady", "Whether it answers and keeps up; if not, why not.", &[(JSON, "Ready")])
+        .with(&[], &[503]);
+pub(super) const METRICS: About =
+    About::new("getMetrics", "Everything that is counted.", &[(scrape::KIND, "")]);
+pub(super) const OPENAPI: About = About::new("getOpenApi", "This document.", &[(JSON, "Anything")]);
+pub(super) const STATUS: About =
+    About::new("getStatus", "The state of the history in one value.", &[(JSON, "Status")]);
+pub(super) const NODE: About =
+    About::new("getNode", "What node this is, and of which chain.", &[(JSON, "Node")]);
+pub(super) const PLAN: About =
+    About::new("getPlan", "What a prune would do now; nothing is done.", &[(JSON, "Plan")]);
+pub(super) const HOLDS: About =
+    About::new("getHolds", "Who keeps what from being cut.", &[(JSON, "Holds")]);
+pub(super) const POLICY: About =
+    About::new("getPolicy", "The prune policy in force.", &[(JSON, "Policy")]);
+pub(super) const REPORTS: About =
+    About::new("getReports", "What prunes did, the newest first.", &[(JSON, "Reports")])
+        .with(&[LIMIT], &[400]);
+pub(super) const PARTS: About =
+    About::new("getParts", "Archive parts, the oldest first.", &[(JSON, "Parts")])
+        .with(&[FROM, LIMIT], &[400]);
+pub(super) const EVENTS: About = About::new(
+    "getEvents",
+    "Server-sent events: `status` every second, and `report` for every report that is new or has \
+     grown.",
+    &[(events::KIND, "")],
+);
+pub(super) const BLOCK: About = About::new(
+    "getBlock",
+    "What is known of a block, or one of its payloads.",
+    &[(JSON, "Block"), (BYTES, "")],
+)
+.with(&[BLOCK_NAME, PAYLOAD], &[304, 400, 404, 410]);
+pub(super) const TRANSACTION: About =
+    About::new("getTransaction", "Where a transaction is.", &[(JSON, "Transaction")])
+        .with(&[HASH], &[202, 400, 404, 410]);
+pub(super) const RECEIPT: About = About::new(
+    "getReceipt",
+    "Where a receipt is, or its bytes.",
+    &[(JSON, "Receipt"), (BYTES, "")],
+)
+.with(&[HASH, RECEIPT_PAYLOAD], &[202, 400, 404, 410]);
+pub(super) const EXPLAIN_BLOCK: About = About::new(
+    "explainBlock",
+    "The story of a block: here, cut (when and why), not yet, or never.",
+    &[(JSON, "BlockStory")],
+)
+.with(&[NUMBER], &[400]);
+pub(super) const EXPLAIN_TX: About =
+    About::new("explainTransaction", "The story of a transaction.", &[(JSON, "TransactionStory")])
+        .with(&[HASH], &[400]);
+pub(super) const JSON_RPC: About =
+    About::new("callJsonRpc", "JSON-RPC 2.0: a call or a batch.", &[(JSON, "Anything")])
+        .with(&[], &[204, 408, 413, 415]);

@@ -1,0 +1,178 @@
+//! `/openapi.json`: the table of routes as an `OpenAPI` 3.1 document.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::extract::State;
+use axum::http::StatusCode;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::about::Parameter;
+use super::answers::{self, JSON};
+use super::routes::{Route, Table};
+use super::v1::Answer;
+use super::{App, schemas};
+use crate::security::Role;
+
+pub(super) async fn show(State(app): State<Arc<App>>) -> Answer {
+    Ok(answers::body(StatusCode::OK, JSON, app.openapi.clone()))
+}
+
+/// The document of a table.
+pub(super) fn document(table: &Table, tls: bool) -> Result<Bytes, anyhow::Error> {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in &table.routes {
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        if let Some(methods) = methods.as_object_mut() {
+            methods.insert(route.method.as_str().to_lowercase(), operation(route));
+        }
+    }
+    let scheme = if tls { "https" } else { "http" };
+    let document = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Secateur",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": format!(
+                "The history of a chain inside a byte budget. What was pruned answers 410 and says \
+                 from where on there is more; what is queued answers 202; what is unknown answers \
+                 404. This node speaks {scheme}."
+            ),
+            "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas::all(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    });
+    let mut text = serde_json::to_vec_pretty(&document).context("writing the OpenAPI document")?;
+    text.push(b'\n');
+    Ok(text.into())
+}
+
+fn operation(route: &Route) -> Value {
+    let about = &route.about;
+    let mut responses = Map::new();
+    responses.insert("200".into(), good(about.answer));
+    let guarded = route.role != Role::Open;
+    let usual: &[u16] = if guarded { &[401, 421, 429, 500, 503] } else { &[421] };
+    for status in about.others.iter().chain(usual) {
+        responses.insert(status.to_string(), other(route, *status));
+    }
+    let parameters: Vec<Value> =
+        about.parameters.iter().map(|one| parameter(route.path, one)).collect();
+    let mut operation = json!({
+        "operationId": about.name,
+        "summary": about.summary,
+        "parameters": parameters,
+        "responses": responses,
+        // A token where the node asks for one.
+        "security": if guarded { json!([{"token": []}, {}]) } else { json!([]) },
+    });
+    if route.method == axum::http::Method::POST
+        && let Some(operation) = operation.as_object_mut()
+    {
+        let content = json!({JSON: {"schema": schemas::named("Anything")}});
+        operation.insert("requestBody".into(), json!({"required": true, "content": content}));
+    }
+    operation
+}
+
+fn good(kinds: &[(&str, &str)]) -> Value {
+    let content: Map<String, Value> = kinds
+        .iter()
+        .map(|(kind, schema)| {
+            let what = match *schema {
+                "" => json!({}),
+                schema => json!({"schema": schemas::named(schema)}),
+            };
+            ((*kind).to_owned(), what)
+        })
+        .collect();
+    json!({"description": "The answer.", "content": content})
+}
+
+fn other(route: &Route, status: u16) -> Value {
+    let description = match status {
+        202 => "Pending: the transaction is queued and in no block yet.",
+        204 => "There is nothing to say: only notifications were sent.",
+        304 => "The client has these bytes already.",
+        400 => "The request is not one.",
+        401 => "A token is needed.",
+        404 => "Not known.",
+        408 => "The body did not arrive in time.",
+        410 => "Pruned: it was here and was cut.",
+        413 => "The body is too large.",
+        415 => "The body is not JSON.",
+        421 => "The request was sent to another name than this node's.",
+        429 => "Too many requests from this address.",
+        503 if route.role == Role::Open => "It is not; the reasons are given.",
+        503 => "Too much is going on, or it took too long; try again later.",
+        _ => "Something in the node is broken.",
+    };
+    let schema = match status {
+        204 | 304 => return json!({"description": description}),
+        410 => "Pruned",
+        503 if route.role == Role::Open => "Ready",
+        _ => "Error",
+    };
+    let content = json!({JSON: {"schema": schemas::named(schema)}});
+    json!({"description": description, "content": content})
+}
+
+fn parameter(path: &str, parameter: &Parameter) -> Value {
+    let in_path = path.contains(&format!("{{{}}}", parameter.name));
+    let schema = match parameter.values {
+        [] => json!({"type": "string"}),
+        ["#"] => json!({"type": "integer", "minimum": 0}),
+        values => json!({"type": "string", "enum": values}),
+    };
+    json!({
+        "name": parameter.name,
+        "in": if in_path { "path" } else { "query" },
+        "required": in_path,
+        "description": parameter.about,
+        "schema": schema,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::routes;
+    use super::*;
+
+    /// Every `$ref` below a value.
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_path_parameter_is_described() {
+        let document = document(&routes::table(), false).unwrap();
+        let document: Value = serde_json::from_slice(&document).unwrap();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 20);
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            let wanted = path.matches('{').count();
+            for operation in methods.as_object().unwrap().values() {
+                let parameters = operation["parameters"].as_array().unwrap();
+                let described = parameters.iter().filter(|one| one["in"] == "path").count();
+                assert_eq!(described, wanted, "{path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The table of routes. A route is made here together with its role and its description, and no
+//! other way leads into the router: a route without a role, or one that the `OpenAPI` document does
+//! not know, cannot exist.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
+
+use super::about::{self, About};
+use super::gate::{self, Gate};
+use super::{App, events, health, lookups, openapi, scrape, v1};
+use crate::security::Role;
+
+/// One route.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) role: Role,
+    pub(super) about: About,
+    handler: MethodRouter<Arc<App>>,
+}
+
+/// All routes.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) routes: Vec<Route>,
+}
+
+impl Table {
+    fn get<T: 'static>(
+        self,
+        path: &'static str,
+        role: Role,
+        about: About,
+        handler: impl Handler<T, Arc<App>>,
+    ) -> Self {
+        self.add(Method::GET, path, role, about, on(MethodFilter::GET, handler))
+    }
+
+    fn post<T: 'static>(
+        self,
+        path: &'static str,
+        role: Role,
+        about: About,
+        handler: impl Handler<T, Arc<App>>,
+    ) -> Self {
+        self.add(Method::POST, path, role, about, on(MethodFilter::POST, handler))
+    }
+
+    fn add(
+        mut self,
+        method: Method,
+        path: &'static str,
+        role: Role,
+        about: About,
+        handler: MethodRouter<Arc<App>>,
+    ) -> Self {
+        self.routes.push(Route { method, path, role, about, handler });
+        self
+    }
+
+    /// The router: every route behind its gate, and a gate where there is none.
+    pub(super) fn router(self, app: &Arc<App>) -> Router {
+        let mut router = Router::new();
+        for route in self.routes {
+            let gate = Gate {
+                app: Arc::clone(app),
+                role: route.role,
+                route: route.path,
+                takes_body: route.method == Method::POST,
+            };
+            let guarded = route.handler.route_layer(from_fn_with_state(gate, gate::pass));
+            router = router.route(route.path, guarded);
+        }
+        router
+            .fallback(gate::no_route)
+            .method_not_allowed_fallback(gate::no_method)
+            .with_state(Arc::clone(app))
+    }
+}
+
+/// Every route of this node.
+pub(super) fn table() -> Table {
+    Table::default()
+        .get("/healthz", Role::Open, about::ALIVE, health::live)
+        .get("/readyz", Role::Open, about::READY, health::ready)
+        .get("/metrics", Role::Read, about::METRICS, scrape::scrape)
+        .get("/openapi.json", Role::Read, about::OPENAPI, openapi::show)
+        .get("/v1/node", Role::Read, about::NODE, v1::node)
+        .get("/v1/status", Role::Read, about::STATUS, v1::status)
+        .get("/v1/plan", Role::Read, about::PLAN, v1::plan)
+        .get("/v1/holds", Role::Read, about::HOLDS, v1::holds)
+        .get("/v1/policy", Role::Read, about::POLICY, v1::policy)
+        .get("/v1/reports", Role::Read, about::REPORTS, v1::reports)
+        .get("/v1/parts", Role::Read, about::PARTS, v1::parts)
+        .get("/v1/events", Role::Read, about::EVENTS, events::listen)
+        .get("/v1/blocks/{block}", Role::Read, about::BLOCK, lookups::block)
+        .get("/v1/transactions/{hash}", Role::Read, about::TRANSACTION, lookups::transaction)
+        .get("/v1/receipts/{hash}", Role::Read, about::RECEIPT, lookups::receipt)
+        .get("/v1/explain/block/{number}", Role::Read, about::EXPLAIN_BLOCK, v1::explain_block)
+        .get("/v1/explain/tx/{hash}", Role::Read, about::EXPLAIN_TX, v1::explain_tx)
+        .post("/", Role::Read, about::JSON_RPC, v1::json_rpc)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_route_is_in_the_document_and_everything_in_the_document_is_a_route() {
+        let table = table();
+        let document = openapi::document(&table, false).unwrap();
+        let document: Value = serde_json::from_slice(&document).unwrap();
+        let mut told = BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for method in methods.as_object().unwrap().keys() {
+                told.insert((method.to_uppercase(), path.clone()));
+            }
+        }
+        let made: BTreeSet<_> =
+            table.routes.iter().map(|r| (r.method.to_string(), r.path.to_owned())).collect();
+        assert_eq!(told, made);
+        assert_eq!(made.len(), table.routes.len(), "a route is there twice");
+    }
+
+    #[test]
+    fn only_health_is_open_and_every_name_is_given_once() {
+        let table = table();
+        let open: Vec<_> =
+            table.routes.iter().filter(|r| r.role == Role::Open).map(|r| r.path).collect();
+        assert_eq!(open, ["/healthz", "/readyz"]);
+        let names: BTreeSet<_> = table.routes.iter().map(|r| r.about.name).collect();
+        assert_eq!(names.len(), table.routes.len());
+    }
+}

@@ -1,0 +1,126 @@
+//! JSON-RPC: the read-only part of Ethereum's interface that a history can answer.
+//!
+//! What lives here: the envelope, the parameters, and answers built from stored blocks and
+//! receipts as a real node gives them. What was cut is error 4444 and says from where on there is
+//! something; what is queued or not known is `null`. What deliberately does not: sockets, tokens
+//! and rate limits (those are `http`'s), and anything that needs state.
+
+mod blocks;
+mod cache;
+mod envelope;
+mod errors;
+mod fees;
+mod logs;
+mod methods;
+mod params;
+mod receipts;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_anvil;
+#[cfg(test)]
+mod tests_logs;
+#[cfg(test)]
+mod tests_support;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+pub(crate) use cache::Cache;
+
+use crate::service::{ApiError, Node};
+use envelope::{Body, Frame};
+use errors::RpcError;
+
+/// One body's answer is no longer than this, however many calls it holds.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Answers the body of one POST: a call or a batch. None means that there is nothing to say.
+pub(crate) async fn answer(node: &Arc<Node>, body: &[u8]) -> Option<Bytes> {
+    answer_within(node, body, MAX_ANSWER_BYTES).await.map(Bytes::from)
+}
+
+async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Option<Vec<u8>> {
+    let mut desk = Desk {
+        node,
+        deadline: Instant::now() + node.limits.timeout,
+        most_bytes,
+        full: false,
+        out: Vec::new(),
+    };
+    match envelope::open(body, node.limits.batch) {
+        Err(error) => return Some(envelope::refusal(error)),
+        Ok(Body::Single(frame)) => {
+            desk.serve(frame).await;
+        }
+        Ok(Body::Batch(frames)) => {
+            desk.out.push(b'[');
+            for frame in frames {
+                desk.serve(frame).await;
+            }
+            if desk.out.len() == 1 {
+                return None;
+            }
+            desk.out.push(b']');
+        }
+    }
+    (!desk.out.is_empty()).then_some(desk.out)
+}
+
+/// Answers the calls of one body in their order, inside one time and one size.
+struct Desk<'a> {
+    node: &'a Arc<Node>,
+    deadline: Instant,
+    most_bytes: usize,
+    /// An answer did not fit any more; no later one is tried.
+    full: bool,
+    out: Vec<u8>,
+}
+
+impl Desk<'_> {
+    async fn serve(&mut self, frame: Frame<'_>) {
+        let (id, outcome) = match frame {
+            Frame::Notification => return,
+            Frame::Invalid { id, error } => (id, Err(error)),
+            Frame::Call { id, method, params } => {
+                let began = Instant::now();
+                let outcome = match methods::read(&method, params) {
+                    Ok(question) => self.answer(question).await,
+                    Err(error) => Err(error),
+                };
+                let seconds = began.elapsed().as_secs_f64();
+                self.node.metrics.rpc(&method, outcome.is_ok(), seconds);
+                (id, outcome)
+            }
+        };
+        if self.out.len() > 1 {
+            self.out.push(b',');
+        }
+        envelope::write(&mut self.out, id, &outcome);
+    }
+
+    async fn answer(&mut self, question: methods::Question) -> Result<Vec<u8>, RpcError> {
+        let room = self.most_bytes.saturating_sub(self.out.len());
+        if self.full {
+            return Err(too_large(self.most_bytes));
+        }
+        if Instant::now() >= self.deadline {
+            return Err(ApiError::Timeout.into());
+        }
+        let answering = methods::answer(self.node, question, self.deadline, room);
+        let answer = match tokio::time::timeout_at(self.deadline, answering).await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(ApiError::Timeout.into()),
+        };
+        self.full = answer.is_none();
+        answer.ok_or_else(|| too_large(self.most_bytes))
+    }
+}
+
+fn too_large(most_bytes: usize) -> RpcError {
+    RpcError::limit(format!(
+        "the answer is longer than {most_bytes} bytes; ask for less, or in several requests"
+    ))
+}

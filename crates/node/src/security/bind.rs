@@ -1,0 +1,24 @@
+//! Where it is safe to listen.
+
+use std::net::SocketAddr;
+
+use crate::config::Config;
+use crate::error::NodeError;
+
+/// Refuses an address that others can reach, unless TLS and tokens guard it.
+pub(crate) fn check_bind(config: &Config) -> Result<(), NodeError> {
+    let guarded = config.tls.is_some() && config.auth.admin.is_some();
+    for (key, address) in [("http.addr", config.http), ("grpc.addr", config.grpc)] {
+        if !guarded && !is_loopback(address) {
+            return Err(NodeError::Refused(format!(
+                "{key} = {address} can be reached from other machines; set tls.cert, tls.key and \
+                 auth.admin_tokens (and auth.read_tokens) first, or listen on 127.0.0.1"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}

@@ -1,0 +1,86 @@
+//! The one error of every interface. Each interface says it in its own way; what is said is here.
+
+use secateur_core::{ExportError, Height, Locator, LookupError};
+use secateur_store::StoreError;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum ApiError {
+    /// It was here and was cut.
+    #[error("pruned: everything at or below block {pruned_before_block} is gone from this node")]
+    Pruned {
+        pruned_before_block: Height,
+        /// What is known of where it went.
+        locator: Option<Locator>,
+    },
+    /// A transaction that is queued and in no block yet.
+    #[error("pending: the transaction is queued and in no block yet")]
+    Pending,
+    /// Not known.
+    #[error("not found")]
+    NotFound { searched_from: Option<Height> },
+    /// An export cursor that points nowhere.
+    #[error("invalid cursor: {0}")]
+    InvalidCursor(String),
+    /// The request is not one.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The request asks for more than a limit allows.
+    #[error("{0}")]
+    Limit(String),
+    /// The store says no: a hold, a gap, a conflict. Nothing was changed.
+    #[error("{0}; nothing was changed")]
+    Refused(String),
+    /// Nobody showed a token, or it is none of ours.
+    #[error("a token is needed: send it as `authorization: Bearer <token>`")]
+    Unauthenticated,
+    /// The token is ours, but not for this.
+    #[error("this token may read and nothing else")]
+    Forbidden,
+    /// Too many requests are waiting.
+    #[error("too many requests are waiting; try again later")]
+    Overloaded,
+    /// It took too long.
+    #[error("the request took longer than the node allows; ask for less")]
+    Timeout,
+    /// The disk is full.
+    #[error("{0}")]
+    DiskFull(String),
+    /// Something here is broken.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<LookupError> for ApiError {
+    fn from(error: LookupError) -> Self {
+        match error {
+            LookupError::Pruned { pruned_before_block } => {
+                Self::Pruned { pruned_before_block, locator: None }
+            }
+            LookupError::Pending => Self::Pending,
+            LookupError::NotFound { searched_from } => Self::NotFound { searched_from },
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Lookup(answer) => answer.into(),
+            StoreError::Export(ExportError::Pruned { pruned_before_block }) => {
+                Self::Pruned { pruned_before_block, locator: None }
+            }
+            StoreError::Export(ExportError::InvalidCursor { reason }) => {
+                Self::InvalidCursor(reason)
+            }
+            StoreError::Export(ExportError::Limit { reason }) => Self::Limit(reason),
+            StoreError::Invalid(error) => Self::BadRequest(error.to_string()),
+            StoreError::DiskFull { .. } => Self::DiskFull(error.to_string()),
+            StoreError::Refused { .. }
+            | StoreError::Gap { .. }
+            | StoreError::Conflict { .. }
+            | StoreError::WrongParent { .. } => Self::Refused(error.to_string()),
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}

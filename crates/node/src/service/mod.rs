@@ -1,0 +1,66 @@
+//! The running node: one store, everything that serves it, and their common end.
+//!
+//! What lives here: what the interfaces share ([`Node`]), how they are started and stopped
+//! together ([`Service`]), and the one error that each of them translates ([`ApiError`]). What
+//! deliberately does not: any interface's own words; those are in `grpc`, `http` and `rpc`.
+
+mod error;
+mod node_file;
+mod reading;
+mod start;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use secateur_store::ground::disk::DiskStore;
+use tokio::sync::watch;
+
+pub(crate) use error::ApiError;
+pub(crate) use node_file::NodeFile;
+pub(crate) use reading::Reading;
+pub(crate) use start::{Observer, Options, Service};
+
+use crate::config::{Chain, Limits};
+use crate::follow::Standing;
+use crate::http::metrics::Metrics;
+use crate::rpc::Cache;
+
+/// What every interface of a running node shares.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// The history.
+    pub(crate) store: Arc<DiskStore>,
+    /// The data directory.
+    pub(crate) path: PathBuf,
+    /// What is known of the chain beyond its blocks.
+    pub(crate) chain: Chain,
+    /// The named limits.
+    pub(crate) limits: Limits,
+    /// Where the follower stands; it stays as it began where nothing is followed.
+    pub(crate) standing: watch::Receiver<Standing>,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+    /// What JSON-RPC remembers between calls.
+    pub(crate) rpc: Cache,
+    /// The bounded way to the store.
+    pub(crate) reading: Reading,
+    /// Turns true when the node is to stop: whoever waits for long must look at it.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Node {
+    /// The chain's number.
+    pub(crate) fn chain_id(&self) -> u64 {
+        self.store.header().chain_id
+    }
+
+    /// Asks the store, outside the threads that serve sockets. At most `limits.concurrency` ask at
+    /// once, `limits.waiting` wait, and nobody longer than `limits.timeout`.
+    pub(crate) async fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        question: impl FnOnce(&DiskStore) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let store = Arc::clone(&self.store);
+        self.reading.run(move || question(&store)).await
+    }
+}

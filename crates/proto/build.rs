@@ -1,0 +1,25 @@
+//! Compiles `proto/` without `protoc`: protox reads the files, tonic writes the code.
+
+use std::path::{Path, PathBuf};
+use std::{env, error, fs};
+
+use prost::Message as _;
+
+const FILES: [&str; 3] = [
+    "secateur/export/v1/export.proto",
+    "secateur/export/v2/export.proto",
+    "secateur/history/v1/history.proto",
+];
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    println!("cargo::rerun-if-changed={}", root.display());
+    let descriptors = protox::compile(FILES, [root])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        // Payloads are handed on without copying them.
+        .bytes(".")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

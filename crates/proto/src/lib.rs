@@ -1,0 +1,38 @@
+//! Secateur's gRPC interfaces, as `proto/` describes them: messages, clients, servers.
+//!
+//! Everything here is generated; the comments are in the `.proto` files. What deliberately does not
+//! live here: any conversion to the vocabulary of `secateur-core`, which whoever serves or asks does
+//! for itself.
+#![allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code is judged by its generator"
+)]
+
+/// Cursor export.
+pub mod export {
+    /// Polling, fixed wire.
+    pub mod v1 {
+        tonic::include_proto!("secateur.export.v1");
+    }
+    /// Streaming.
+    pub mod v2 {
+        tonic::include_proto!("secateur.export.v2");
+    }
+}
+
+/// The history store.
+pub mod history {
+    /// Lookups and administration.
+    pub mod v1 {
+        tonic::include_proto!("secateur.history.v1");
+    }
+}
+
+/// What reflection and tests know of every service: an encoded `FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The trailer that carries the details of an error, encoded as the package's error message.
+pub const ERROR_TRAILER: &str = "secateur-error-bin";
