@@ -65,7 +65,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("log.json", "false", "one JSON object a line"),
     key("follow.url", "", "the JSON-RPC address of an EVM node whose chain is followed"),
     key("follow.start", "0", "the first block of a new store: a number, or `finalized`"),
-    key("follow.confirmations", "", "blocks until one is final, where the node has no finality"),
+    key(
+        "follow.confirmations",
+        "",
+        "blocks until one is final, where the node has no finality; without either none is",
+    ),
     key("follow.batch", "16", "blocks that are asked for in one request"),
     key("follow.concurrency", "4", "requests that are under way at once"),
     key("follow.poll_ms", "1000", "how often a caught-up follower asks for news"),

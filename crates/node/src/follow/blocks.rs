@@ -8,9 +8,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::FollowError;
-use super::chain::{hex, result};
+use super::chain::hex;
 use super::convert::{RawBlock, RawReceipts, Unfit};
-use super::envelope::{Call, Kind, shown};
+use super::envelope::{Answer, Call, Kind, shown};
 use super::source::Source;
 
 const BLOCK: &str = "eth_getBlockByNumber";
@@ -55,7 +55,7 @@ pub(super) async fn blocks(source: &Source, heights: &[Height]) -> Result<Found,
     let mut more = Vec::with_capacity(calls.len());
     if !calls.is_empty() {
         for (call, answer) in calls.iter().zip(source.ask(&calls).await?) {
-            more.push(result(source, call.method, Some(answer))?);
+            more.push(had(call.method, answer));
         }
     }
     let mut more = more.into_iter();
@@ -64,8 +64,8 @@ pub(super) async fn blocks(source: &Source, heights: &[Height]) -> Result<Found,
         // All of its answers are taken, even if one of them is missing.
         let uncles: Vec<_> = more.by_ref().take(needs.uncles).collect();
         let each: Vec<_> = more.by_ref().take(needs.transactions.len()).collect();
-        let uncles = uncles.into_iter().collect::<Option<_>>().ok_or(Unfit::Absent)?;
-        let each: Vec<Bytes> = each.into_iter().collect::<Option<_>>().ok_or(Unfit::Absent)?;
+        let uncles = uncles.into_iter().collect::<Result<_, _>>()?;
+        let each = each.into_iter().collect::<Result<_, _>>()?;
         let receipts = half.receipts.map_or(RawReceipts::Each(each), RawReceipts::All);
         Ok(RawBlock { height: half.height, block: half.block, receipts, uncles })
     });
@@ -87,22 +87,29 @@ async fn halves(
     let mut answers = source.ask(&calls).await?.into_iter();
     let mut halves = Vec::with_capacity(heights.len());
     for height in heights {
-        let block = result(source, BLOCK, answers.next())?;
+        let block = had(BLOCK, answers.next().unwrap_or(Ok(None)));
         let receipts = match by_block.then(|| answers.next()).flatten() {
             Some(Err(refusal)) if refusal.kind() == Kind::NoMethod => {
                 source.lacks_block_receipts();
                 Ok(None)
             }
-            // It has the block and not its receipts, but they belong together.
-            Some(answer) => result(source, RECEIPTS, Some(answer))?.map(Some).ok_or(Unfit::Absent),
+            Some(answer) => had(RECEIPTS, answer).map(Some),
             None => Ok(None),
         };
-        halves.push(block.ok_or(Unfit::Absent).and_then(|block| {
+        halves.push(block.and_then(|block| {
             let receipts = receipts?;
             Ok(Half { height: *height, block, receipts })
         }));
     }
     Ok(halves)
+}
+
+/// What an answer holds; one that holds nothing is about one block, and not about its neighbours.
+fn had(what: &'static str, answer: Answer) -> Result<Bytes, Unfit> {
+    match answer {
+        Ok(found) => found.ok_or(Unfit::Absent),
+        Err(reason) => Err(Unfit::Denied { what, reason }),
+    }
 }
 
 /// Looks into a block for what belongs to it.

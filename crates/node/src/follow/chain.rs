@@ -103,7 +103,7 @@ fn header(asked: Option<Height>, raw: &Bytes) -> Result<BlockMeta, FollowError> 
 }
 
 /// The result of an answer; a refusal is trouble with the source.
-pub(super) fn result(
+fn result(
     source: &Source,
     what: &str,
     answer: Option<Answer>,

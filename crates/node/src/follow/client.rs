@@ -1,5 +1,6 @@
 //! One HTTP request to a source and its bounded answer. What the answer means is not known here.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -43,7 +44,6 @@ impl Failure {
 }
 
 /// The way to one source.
-#[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
     url: Url,
@@ -55,6 +55,13 @@ pub(super) struct Client {
     places: Semaphore,
     /// One at a time may read as much as there is.
     large: Semaphore,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the address.
+        f.debug_struct("Client").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Client {
@@ -201,6 +208,8 @@ mod tests {
         let secret = "https://user:hunter2@rpc.example:8545/v3/s3cret?key=s3cret";
         let client = client(secret).unwrap();
         assert_eq!(client.name(), "https://rpc.example:8545");
+        let debug = format!("{client:?}");
+        assert!(!debug.contains("s3cret") && !debug.contains("hunter2"), "{debug}");
     }
 
     #[test]

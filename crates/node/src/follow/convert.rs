@@ -14,6 +14,7 @@ use secateur_core::{
 };
 use serde::Deserialize;
 
+use super::envelope::Refusal;
 use super::fields;
 use crate::evm::{EvmBlock, EvmError, SignedTx, verify_block};
 
@@ -43,6 +44,8 @@ pub(super) enum RawReceipts {
 pub(crate) enum Unfit {
     #[error("the source does not have it (yet, or any more)")]
     Absent,
+    #[error("the source refuses {what}: {reason}")]
+    Denied { what: &'static str, reason: Refusal },
     #[error("the {what} cannot be read: {reason}")]
     Json { what: &'static str, reason: String },
     #[error(

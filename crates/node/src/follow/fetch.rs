@@ -1,6 +1,7 @@
 //! Fetching some neighbouring blocks and checking them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use secateur_core::{Block, Height};
@@ -17,6 +18,9 @@ const ATTEMPTS: u32 = 3;
 /// The pause between them.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// What a block is taken to weigh before any was seen: a well-filled one of a busy chain.
+const FIRST_GUESS: usize = 1 << 20;
+
 /// Neighbouring blocks that were fetched.
 #[derive(Debug)]
 pub(super) struct Chunk {
@@ -24,8 +28,6 @@ pub(super) struct Chunk {
     pub(super) asked: u64,
     /// Those that fit, from the first one on.
     pub(super) blocks: Vec<Block>,
-    /// What the source sent for them.
-    pub(super) sent_bytes: usize,
     /// Why there are not more of them.
     pub(super) end: Option<FollowError>,
 }
@@ -37,17 +39,36 @@ pub(super) struct Fetcher {
     pub(super) chain_id: u64,
     /// Checking takes a processor for a while, so that no more run than there are.
     processors: Arc<Semaphore>,
+    /// What the source sends for a block, about.
+    bytes_per_block: AtomicUsize,
 }
 
 impl Fetcher {
     pub(super) fn new(source: Source, chain_id: u64) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { source, chain_id, processors: Arc::new(Semaphore::new(processors)) }
+        Self {
+            source,
+            chain_id,
+            processors: Arc::new(Semaphore::new(processors)),
+            bytes_per_block: AtomicUsize::new(FIRST_GUESS),
+        }
+    }
+
+    /// What the source sends for a block, about, and never nothing.
+    pub(super) fn bytes_per_block(&self) -> usize {
+        self.bytes_per_block.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Learns what blocks weigh: heavy ones count at once, light ones by and by.
+    fn weigh(&self, found: &Found) {
+        let Some(weight) = sent_bytes(found).checked_div(found.len()) else { return };
+        let before = self.bytes_per_block();
+        self.bytes_per_block.store(weight.max((before * 3 + weight) / 4), Ordering::Relaxed);
     }
 
     /// Fetches `count` blocks from `first` on. What fits before the first that does not is kept.
     pub(super) async fn fetch(&self, first: Height, count: u64) -> Chunk {
-        let mut chunk = Chunk { asked: count, blocks: Vec::new(), sent_bytes: 0, end: None };
+        let mut chunk = Chunk { asked: count, blocks: Vec::new(), end: None };
         let end = first.saturating_add(count);
         let mut attempts = 0;
         while chunk.end.is_none() {
@@ -82,7 +103,7 @@ impl Fetcher {
         chunk: &mut Chunk,
     ) -> Result<Option<Unfit>, FollowError> {
         let found = blocks(&self.source, heights).await?;
-        chunk.sent_bytes += sent_bytes(&found);
+        self.weigh(&found);
         let turn = Arc::clone(&self.processors).acquire_owned().await;
         let chain_id = self.chain_id;
         let checked = tokio::task::spawn_blocking(move || {

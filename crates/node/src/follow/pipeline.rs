@@ -33,7 +33,7 @@ const GROUPS: usize = 4;
 /// The source is asked for its head and for finality again after so long.
 const LEG: Duration = Duration::from_secs(30);
 /// Finality moves up so often while blocks come in: it is a commit of its own.
-const FINALIZE_EVERY: Duration = Duration::from_secs(1);
+const FINALIZE_EVERY: Duration = Duration::from_millis(250);
 /// The first and the longest pause while the disk is full.
 const FULL_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
@@ -81,7 +81,6 @@ struct Leg<'a> {
     parent: Option<BlockHash>,
     fetching: FuturesOrdered<BoxFuture<'a, Chunk>>,
     blocks_under_way: u64,
-    bytes_per_block: usize,
     appending: FuturesOrdered<BoxFuture<'a, Result<Appended, FollowError>>>,
     durable: Option<Height>,
     end: Option<End>,
@@ -98,7 +97,6 @@ pub(super) async fn run(works: Works<'_>, task: Task, progress: &mut Catching) -
         parent: task.parent,
         fetching: FuturesOrdered::new(),
         blocks_under_way: 0,
-        bytes_per_block: 0,
         appending: FuturesOrdered::new(),
         durable: None,
         end: None,
@@ -132,7 +130,7 @@ impl<'a> Leg<'a> {
             && self.began.elapsed() < LEG
             && self.fetching.len() < concurrency
         {
-            let weight = self.bytes_per_block.max(1);
+            let weight = self.works.fetcher.bytes_per_block();
             let count = (REQUEST_BYTES / weight).clamp(1, batch) as u64;
             let count = count.min(self.task.target - self.next + 1);
             let under_way = (self.blocks_under_way + count).saturating_mul(weight as u64);
@@ -152,7 +150,7 @@ impl<'a> Leg<'a> {
         let mut bytes = 0;
         let mut arrived = Some(chunk);
         while let Some(chunk) = arrived {
-            self.weigh(&chunk);
+            self.blocks_under_way = self.blocks_under_way.saturating_sub(chunk.asked);
             bytes += chunk.blocks.iter().map(|block| block.payloads.total_len()).sum::<u64>();
             let end = chunk.end.map(End::Failed);
             let linked = self.link(chunk.blocks, &mut group);
@@ -166,14 +164,6 @@ impl<'a> Leg<'a> {
             arrived = self.fetching.next().now_or_never().flatten();
         }
         if group.is_empty() { Ok(()) } else { self.hand_in(group, progress).await }
-    }
-
-    /// Learns what blocks weigh: a heavy one counts at once, light ones by and by.
-    fn weigh(&mut self, chunk: &Chunk) {
-        self.blocks_under_way = self.blocks_under_way.saturating_sub(chunk.asked);
-        if let Some(weight) = chunk.sent_bytes.checked_div(chunk.blocks.len()) {
-            self.bytes_per_block = weight.max((self.bytes_per_block * 3 + weight) / 4);
-        }
     }
 
     /// Adds blocks to the group as long as each stands on the one before it.

@@ -56,16 +56,17 @@ impl Progress {
 
     /// Takes the bar away.
     pub(crate) fn end(self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        drop(self);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // Whatever was left of it would stand in the way of the log.
-        log::write_above(None);
+        // Work that ends early leaves no bar behind either.
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+            log::write_above(None);
+        }
     }
 }
 

@@ -86,12 +86,12 @@ fn every_kind_of_transaction_is_followed_and_stored_as_it_is() {
 fn a_restart_goes_on_behind_the_head_and_asks_for_nothing_below_it() {
     let (anvil, data) = (Anvil::start(), tempdir().unwrap());
     let proxy = Proxy::start(&anvil.url, Manner::Honest);
-    anvil.mine(40);
+    anvil.mine(100);
     let mut node = Followed::start(data.path(), &proxy.url);
     node.catches_up(&anvil);
     node.stop();
     let asked = proxy.take_asked();
-    assert!(asked.iter().any(|call| call == r#"eth_getBlockByNumber ["0x28",true]"#), "{asked:?}");
+    assert!(asked.iter().any(|call| call == r#"eth_getBlockByNumber ["0x64",true]"#), "{asked:?}");
     assert_eq!(proxy.largest_batch(), 32, "16 blocks go into a request, two calls each");
 
     anvil.mine(30);
@@ -106,7 +106,7 @@ fn a_restart_goes_on_behind_the_head_and_asks_for_nothing_below_it() {
         .map(|call| number(&call.split('"').nth(1).unwrap().into()))
         .collect();
     heights.sort_unstable();
-    assert_eq!(heights, (41..=70).collect::<Vec<u64>>());
+    assert_eq!(heights, (101..=130).collect::<Vec<u64>>());
     check_all(data.path(), &anvil);
 }
 

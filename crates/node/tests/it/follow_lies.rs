@@ -35,11 +35,7 @@ fn is_refused(lie: Manner, words: &str) {
     let mut node = Followed::start(data.path(), &proxy.url);
     node.wait(words, |line| line.to_string().contains(words));
     // It is asked for again, and is still not believed.
-    proxy.take_asked();
-    let again = format!(r#"eth_getBlockByNumber ["{BAD:#x}",true]"#);
-    while !proxy.take_asked().contains(&again) {
-        std::thread::yield_now();
-    }
+    proxy.is_asked(&format!(r#"eth_getBlockByNumber ["{BAD:#x}",true]"#), 3);
     node.stop();
     {
         let store = open_store(data.path());

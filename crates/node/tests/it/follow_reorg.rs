@@ -71,11 +71,7 @@ fn a_source_that_has_less_of_the_same_chain_is_waited_for() {
     node = Followed::start(data.path(), &proxy.url);
     node.reaches(20, &newest);
     // It has looked several times, and has kept what it has.
-    let mut looked = 0;
-    while looked < 5 {
-        looked += proxy.take_asked().iter().filter(|call| call.contains("latest")).count();
-        std::thread::yield_now();
-    }
+    proxy.is_asked("latest", 5);
     // Now the source goes another way.
     let mut wallet = Wallet::default();
     wallet.legacy(&anvil, 1);

@@ -1,12 +1,12 @@
 //! A proxy between a node and its source that can lie, and that notes what is asked.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -46,6 +46,8 @@ struct Shared {
     manner: Mutex<Manner>,
     /// Every call, as `method params`.
     asked: Mutex<Vec<String>>,
+    /// Rung whenever something is asked.
+    bell: Condvar,
     largest_batch: Mutex<usize>,
     http: reqwest::Client,
 }
@@ -65,6 +67,7 @@ impl Proxy {
             target: Mutex::new(target.to_owned()),
             manner: Mutex::new(manner),
             asked: Mutex::default(),
+            bell: Condvar::new(),
             largest_batch: Mutex::default(),
             http: http(),
         });
@@ -92,6 +95,18 @@ impl Proxy {
     /// What was asked since the last time.
     pub fn take_asked(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.asked.lock())
+    }
+
+    /// Forgets what was asked, and waits until a call with these words is asked so often.
+    #[track_caller]
+    pub fn is_asked(&self, words: &str, times: usize) {
+        let until = Instant::now() + Duration::from_mins(1);
+        let mut asked = self.shared.asked.lock();
+        asked.clear();
+        while asked.iter().filter(|call| call.contains(words)).count() < times {
+            let late = self.shared.bell.wait_until(&mut asked, until).timed_out();
+            assert!(!late, "{words} was not asked {times} times: {asked:?}");
+        }
     }
 
     pub fn largest_batch(&self) -> usize {
@@ -150,6 +165,7 @@ fn note(shared: &Shared, request: &Value) -> usize {
             format!("{} {}", call["method"].as_str().unwrap_or_default(), call["params"])
         }),
     );
+    shared.bell.notify_all();
     asked.len()
 }
 
