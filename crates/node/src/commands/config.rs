@@ -1,5 +1,7 @@
 //! `config check | show`: whether the configuration is sound, and where each value came from.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::cli::ConfigVerb;
@@ -10,7 +12,7 @@ use crate::ui::{Sheet, Ui};
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     key: &'static str,
-    value: &'a str,
+    value: Cow<'a, str>,
     from: String,
     variable: String,
     help: &'static str,
@@ -33,7 +35,7 @@ pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
             ui.answer(&rows, || {
                 let mut sheet = Sheet::default();
                 for Row { key, value, from, .. } in &rows {
-                    let value = if value.is_empty() { "(unset)" } else { value };
+                    let value = if value.is_empty() { "(unset)" } else { value.as_ref() };
                     sheet.line(format_args!("{key:<28} {value:<24} {from}"));
                 }
                 sheet.finish()
@@ -42,12 +44,46 @@ pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
     }
 }
 
+/// A value as it may be shown: an address without its user and password.
+fn shown<'a>(key: &Key, text: &'a str) -> Cow<'a, str> {
+    let parts = text.split_once("://").and_then(|(scheme, rest)| {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at_checked(end)?;
+        let (_, host) = authority.rsplit_once('@')?;
+        Some(format!("{scheme}://…@{host}{path}"))
+    });
+    match parts {
+        Some(masked) if key.name == "follow.url" => masked.into(),
+        _ => text.into(),
+    }
+}
+
 fn row<'a>(key: &'static Key, value: &'a Value) -> Row<'a> {
     Row {
         key: key.name,
-        value: &value.text,
+        value: shown(key, &value.text),
         from: value.origin.to_string(),
         variable: key.variable(),
         help: key.help,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_an_address_is_not_shown() {
+        let key = |name| Key { name, default: "", help: "" };
+        let url = key("follow.url");
+        for (text, wanted) in [
+            ("http://me:secret@node:8545/x?y@z", "http://…@node:8545/x?y@z"),
+            ("https://a@b@node", "https://…@node"),
+            ("http://node:8545/key@x", "http://node:8545/key@x"),
+            ("", ""),
+        ] {
+            assert_eq!(shown(&url, text), wanted);
+        }
+        assert_eq!(shown(&key("log.level"), "a://b@c"), "a://b@c");
     }
 }
