@@ -87,13 +87,13 @@ fn agree(data: &DataDir, config: &Config) -> Result<(), anyhow::Error> {
         tracing::info!(?old, ?new, "the configuration changes the policy");
         store.set_prune_policy(new)?;
     }
-    let is_new = store.head().is_none();
-    if is_new {
+    if store.head().is_none() {
         store.set_pruning_enabled(config.pruning)?;
     }
     let settings = store.settings();
     let following = config.follow.as_ref().map(|_| Finality::Explicit);
-    let finality = config.chain.finality.or(following.filter(|_| is_new));
+    // What was final stays final; a followed chain is final where its source says so.
+    let finality = config.chain.finality.or(following);
     if let Some(finality) = finality.filter(|finality| *finality != settings.finality) {
         tracing::info!(?finality, "the configuration changes finality");
         store.set_settings(Settings { finality, ..settings })?;
