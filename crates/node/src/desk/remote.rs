@@ -109,8 +109,10 @@ impl Remote {
         };
         let (ok, body) = self.runtime.block_on(ask).with_context(|| self.unreachable())?;
         if !ok {
-            let text = String::from_utf8_lossy(&body).into_owned();
-            return Err(NodeError::Failed(format!("the node answers {text}")).into());
+            let said = serde_json::from_slice::<serde_json::Value>(&body).ok();
+            let said = said.as_ref().and_then(|said| said.get("error")?.as_str());
+            let text = said.unwrap_or("something that is not JSON");
+            return Err(NodeError::Failed(format!("the node answers: {text}")).into());
         }
         serde_json::from_slice(&body).with_context(|| format!("reading the answer to {route}"))
     }

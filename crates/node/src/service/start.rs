@@ -137,8 +137,6 @@ impl Service {
     fn end(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         tracing::info!("stopping");
-        // One that ended by itself has given its answer, and gives it once.
-        self.tasks.retain(|(_, task)| !task.is_finished());
         self.stop.send_replace(true);
         runtime.block_on(async {
             for (name, task) in self.tasks.drain(..) {

@@ -83,6 +83,21 @@ fn a_pruned_block_is_found_in_its_part_after_a_restart_too() {
 }
 
 #[test]
+fn blocks_that_were_cut_unarchived_do_not_hold_the_archive_back_for_ever() {
+    let store = store_with(
+        PrunePolicy { retain_blocks: 10, ..PrunePolicy::default() },
+        Settings::default(),
+    );
+    append(&store, 20);
+    assert_eq!(store.ack_archived(&part(&store, 10, 13)).unwrap(), Some(13));
+    store.prune_now(100_000).unwrap();
+    assert_eq!(store.get_prune_status().unwrap().oldest_kept_block, Some(20));
+    store.set_settings(archived()).unwrap();
+    assert_eq!(store.ack_archived(&part(&store, 22, 24)).unwrap(), Some(13), "20 and 21 miss");
+    assert_eq!(store.ack_archived(&part(&store, 20, 21)).unwrap(), Some(24));
+}
+
+#[test]
 fn a_part_over_blocks_that_are_not_final_is_refused() {
     let settings = Settings { finality: Finality::Explicit, ..archived() };
     let store = store_with(PrunePolicy::default(), settings);

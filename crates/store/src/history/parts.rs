@@ -82,12 +82,8 @@ fn compare(rows: &impl Snapshot, state: &State, part: &Part) -> Result<(), Store
 }
 
 /// The end of the parts that follow one another from `from` on; each stands on the one before.
-fn reach(
-    rows: &impl Snapshot,
-    from: Height,
-    parent: Option<BlockHash>,
-) -> Result<Option<Height>, StoreError> {
-    let (mut next, mut parent, mut end) = (from, parent, None);
+fn reach(rows: &impl Snapshot, from: Height) -> Result<Option<Height>, StoreError> {
+    let (mut next, mut parent, mut end) = (from, None::<BlockHash>, None);
     rows.rows(Table::Parts, &from.to_be_bytes(), |_, body| {
         let part: Part = parse_document(Table::Parts, body)?;
         if part.first != next || parent.is_some_and(|parent| parent != part.parent_hash) {
@@ -103,7 +99,7 @@ fn reach(
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// Notes an archive part for ever and moves the archive hold, as far as parts follow one
-    /// another without a gap from the first block that was not archived. Its ends are compared
+    /// another without a gap from the first block here that was not archived. Its ends are compared
     /// with the blocks that are here; one that is known already changes nothing. How far
     /// everything is archived is the answer.
     pub fn ack_archived(&self, part: &Part) -> Result<Option<Height>, StoreError> {
@@ -119,10 +115,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         compare(&txn, &txn.state, part)?;
         txn.put_document(Table::Parts, &part.first.to_be_bytes(), part)?;
-        let state = &txn.state;
-        let begin = state.archived.map_or(state.oldest_kept(), |archived| archived.checked_add(1));
-        if let Some(begin) = begin
-            && let Some(end) = reach(&txn, begin, None)?
+        // Blocks that were cut before anybody archived them are in no part, and no part will ever
+        // close that gap: what counts is what is still here.
+        let oldest = txn.state.oldest_kept();
+        let next = txn.state.archived.and_then(|archived| archived.checked_add(1));
+        if let Some(begin) = next.max(oldest)
+            && let Some(end) = reach(&txn, begin)?
         {
             txn.state.archived = Some(end);
         }
