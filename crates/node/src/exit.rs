@@ -10,7 +10,7 @@ use secateur_core::{CoreError, ExportError, LookupError};
 use secateur_store::StoreError;
 
 use crate::error::NodeError;
-use crate::evm::EvmError;
+use secateur_evm::EvmError;
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

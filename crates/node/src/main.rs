@@ -14,7 +14,6 @@ mod demo;
 mod desk;
 mod durable;
 mod error;
-mod evm;
 mod exit;
 mod follow;
 mod grpc;

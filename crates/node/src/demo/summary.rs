@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::Demo;
 use super::show::kept_blocks;
 use super::tally::{Counts, Tally, per_second_tenths};
-use crate::evm::{VerifiedCounts, verify_block};
 use crate::ui::words::{blocks, count, height, percent, plural, tenths};
 use crate::ui::{self, Sheet, Ui, gauge};
+use secateur_evm::{VerifiedCounts, verify_block};
 
 /// The figures of a run.
 #[derive(Debug, Serialize)]

@@ -200,8 +200,8 @@ mod tests {
     use secateur_store::Finality;
 
     use super::*;
-    use crate::evm::ChainSpec;
     use crate::rpc::tests_support::{Bench, LIMITS, chain, chain_of};
+    use secateur_evm::ChainSpec;
 
     #[test]
     fn a_record_of_a_block_that_was_rolled_back_gives_no_bytes_of_another() {

@@ -294,8 +294,8 @@ mod tests {
     use secateur_store::Finality;
 
     use super::*;
-    use crate::evm::ChainSpec;
     use crate::rpc::tests_support::{Bench, LIMITS, chain, chain_of};
+    use secateur_evm::ChainSpec;
 
     /// The first step of a scan over everything, which must not be the last one.
     fn first_step(bench: &Bench, from: At) -> Scan {

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::Cache;
 use crate::config::{Chain, Limits};
-use crate::evm::{ChainSpec, Generator};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
 use crate::service::{Node, Reading};
+use secateur_evm::{ChainSpec, Generator};
 
 pub(super) const LIMITS: Limits = Limits {
     body_bytes: 5 << 20,

@@ -9,8 +9,8 @@ use alloy_primitives::{Address, Log};
 use alloy_rlp::Decodable;
 use secateur_core::{Block, BlockHash, MAX_SEGMENT_LEN, Segment};
 
-use crate::evm::spec::MAX_CHAIN_ID;
-use crate::evm::{ChainSpec, EvmBlock, EvmError, Generator, gas, verify_block};
+use crate::spec::MAX_CHAIN_ID;
+use crate::{ChainSpec, EvmBlock, EvmError, Generator, gas, verify_block};
 
 /// The first `count` blocks of the chain of `spec`.
 pub(super) fn chain(spec: ChainSpec, count: u64) -> Vec<Block> {

@@ -2,10 +2,10 @@
 
 use alloy_primitives::{Address, Bytes, Log, TxKind, U256};
 
-use crate::evm::data::{self, Lengths};
-use crate::evm::logs::Events;
-use crate::evm::pool::Pool;
-use crate::evm::seeded::Seeded;
+use crate::data::{self, Lengths};
+use crate::logs::Events;
+use crate::pool::Pool;
+use crate::seeded::Seeded;
 
 /// What a block's transactions are drawn from.
 pub(super) struct Context<'a> {

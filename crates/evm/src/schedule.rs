@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use secateur_core::Height;
 
-use crate::evm::seeded::Seeded;
-use crate::evm::{ChainSpec, EvmError};
+use crate::seeded::Seeded;
+use crate::{ChainSpec, EvmError};
 
 /// After this many blocks the busy and quiet ones repeat. A prime, so that it beats against round
 /// numbers of blocks.

@@ -34,8 +34,8 @@ pub use verify::{VerifiedCounts, verify_block};
 use alloy_consensus::{EthereumTxEnvelope, EthereumTypedTransaction, TxEip4844};
 
 /// A signed transaction as a block holds it: a blob transaction without its blobs.
-pub(crate) type SignedTx = EthereumTxEnvelope<TxEip4844>;
+pub type SignedTx = EthereumTxEnvelope<TxEip4844>;
 /// The same before it is signed.
 type UnsignedTx = EthereumTypedTransaction<TxEip4844>;
 /// A whole block in consensus form.
-pub(crate) type EvmBlock = alloy_consensus::Block<SignedTx>;
+pub type EvmBlock = alloy_consensus::Block<SignedTx>;

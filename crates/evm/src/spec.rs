@@ -1,6 +1,6 @@
 //! What a generated chain is made from.
 
-use crate::evm::EvmError;
+use crate::EvmError;
 
 /// The most transactions a block may have on average.
 pub const MAX_TRANSACTIONS_PER_BLOCK: u32 = 512;

@@ -4,9 +4,9 @@ use alloy_consensus::{TxEip1559, TxEip2930, TxLegacy, TxType};
 use alloy_eips::eip2930::{AccessList, AccessListItem};
 use alloy_primitives::{Address, Log};
 
-use crate::evm::action::{Action, Context};
-use crate::evm::seeded::Seeded;
-use crate::evm::{UnsignedTx, gas};
+use crate::action::{Action, Context};
+use crate::seeded::Seeded;
+use crate::{UnsignedTx, gas};
 
 const GWEI: u64 = 1_000_000_000;
 

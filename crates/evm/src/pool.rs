@@ -6,8 +6,8 @@
 use alloy_primitives::{Address, B256, Signature};
 use k256::ecdsa::SigningKey;
 
-use crate::evm::EvmError;
-use crate::evm::seeded::Seeded;
+use crate::EvmError;
+use crate::seeded::Seeded;
 
 const SENDERS: usize = 24;
 const HOLDERS: usize = 160;

@@ -2,8 +2,8 @@
 
 use alloy_primitives::{Address, Bytes, U256};
 
-use crate::evm::ChainSpec;
-use crate::evm::seeded::Seeded;
+use crate::ChainSpec;
+use crate::seeded::Seeded;
 
 const SELECTOR_LEN: usize = 4;
 const WORD_LEN: usize = 32;

@@ -10,8 +10,8 @@ use secateur_core::{
     Block, BlockHash, Payloads, TxId, TxIndexEntry, push_receipt, push_tx_index, receipts,
 };
 
-use crate::evm::tests::{chain, decode};
-use crate::evm::{ChainSpec, EvmBlock, EvmError, SignedTx, verify_block};
+use crate::tests::{chain, decode};
+use crate::{ChainSpec, EvmBlock, EvmError, SignedTx, verify_block};
 
 const CHAIN_ID: u64 = 1337;
 

@@ -22,7 +22,7 @@ use alloy_eips::eip2718::{Decodable2718, Encodable2718, Typed2718};
 use alloy_primitives::{B256, Bloom};
 use secateur_core::{Block, BlockHash, BlockMeta, TxId, receipts, tx_index};
 
-use crate::evm::{EvmBlock, EvmError, SignedTx};
+use crate::{EvmBlock, EvmError, SignedTx};
 
 /// What a verified block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

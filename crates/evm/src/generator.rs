@@ -11,14 +11,14 @@ use secateur_core::{
     Block, BlockHash, BlockMeta, Height, Payloads, TxId, TxIndexEntry, push_receipt, push_tx_index,
 };
 
-use crate::evm::action::Context;
-use crate::evm::data::{self, Lengths};
-use crate::evm::draft::Draft;
-use crate::evm::logs::Events;
-use crate::evm::pool::{Account, Pool};
-use crate::evm::schedule::Schedule;
-use crate::evm::seeded::Seeded;
-use crate::evm::{ChainSpec, EvmBlock, EvmError, SignedTx, gas};
+use crate::action::Context;
+use crate::data::{self, Lengths};
+use crate::draft::Draft;
+use crate::logs::Events;
+use crate::pool::{Account, Pool};
+use crate::schedule::Schedule;
+use crate::seeded::Seeded;
+use crate::{ChainSpec, EvmBlock, EvmError, SignedTx, gas};
 
 /// What the header's extra data says.
 const EXTRA_DATA: &[u8] = b"secateur generated chain";

@@ -1,0 +1,1 @@
+//! Raw history as immutable parts on object storage.

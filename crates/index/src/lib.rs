@@ -1,0 +1,1 @@
+//! The pull worker: history into a sink.
