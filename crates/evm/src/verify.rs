@@ -206,7 +206,7 @@ fn check_id(what: &'static str, index: usize, found: TxId, tx: &SignedTx) -> Res
     Err(EvmError::TxId { what, index, found, wanted })
 }
 
-fn agree<T: PartialEq + Display>(
+pub(crate) fn agree<T: PartialEq + Display>(
     what: &'static str,
     stated: &T,
     computed: &T,
