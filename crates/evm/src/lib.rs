@@ -16,6 +16,7 @@ mod draft;
 mod error;
 mod gas;
 mod generator;
+mod header;
 mod logs;
 mod pool;
 mod schedule;
@@ -30,6 +31,7 @@ mod verify_tests;
 pub use decode::{DecodedBlock, Decoder, Verify};
 pub use error::EvmError;
 pub use generator::Generator;
+pub use header::verify_header;
 pub use spec::ChainSpec;
 pub use verify::{VerifiedCounts, verify_block};
 
