@@ -8,6 +8,7 @@
 mod cursor;
 mod error;
 mod filter;
+pub mod postgres;
 mod rows;
 pub mod sink;
 

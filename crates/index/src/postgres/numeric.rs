@@ -14,7 +14,7 @@ const FOUR_DIGITS: u64 = 10_000_000_000_000_000;
 /// The head: how many digits, the weight of the first, the sign, how many decimals.
 const HEAD: usize = 8;
 /// The largest encoding.
-pub(super) const MOST_BYTES: usize = HEAD + 2 * MOST_DIGITS;
+const MOST_BYTES: usize = HEAD + 2 * MOST_DIGITS;
 
 /// Divides a number in limbs, least first, by [`FOUR_DIGITS`]; the remainder is given back.
 fn divide(limbs: &mut [u64; 4]) -> u64 {
@@ -28,8 +28,16 @@ fn divide(limbs: &mut [u64; 4]) -> u64 {
     remainder
 }
 
-/// Writes a number as PostgreSQL's `numeric`, without a length before it.
-pub(super) fn put(value: U256, out: &mut impl BufMut) {
+/// A number as PostgreSQL's `numeric`, and how many of the bytes it takes.
+pub(super) fn encoded(value: U256) -> ([u8; MOST_BYTES], usize) {
+    let mut bytes = [0; MOST_BYTES];
+    let mut out = bytes.as_mut_slice();
+    put(value, &mut out);
+    let left = out.len();
+    (bytes, MOST_BYTES.saturating_sub(left))
+}
+
+fn put(value: U256, out: &mut impl BufMut) {
     let mut limbs = value.into_limbs();
     // Least digit first.
     let mut digits = [0_u16; MOST_DIGITS];
@@ -116,9 +124,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn encoded(value: U256) -> Vec<u8> {
-        let mut out = Vec::new();
-        put(value, &mut out);
-        out
+        let (bytes, length) = super::encoded(value);
+        bytes[..length].to_vec()
     }
 
     /// The digits as text, from the encoding alone.
