@@ -72,7 +72,7 @@ async fn measure(at: &Path, shape: Shape, bytes: u64, rounds: u32, name: &str) -
     eprintln!("{NAME}: {name}, filling {} MiB …", bytes >> 20);
     std::fs::create_dir_all(at)?;
     let node = Node::start(&at.join("data"))?;
-    let blocks = bytes / u64::from(shape.bytes);
+    let blocks = bytes / shape.bytes as u64;
     node.fill(Sizes::Fixed(shape), blocks).await?;
     let channel = connect(&node.address).await?;
     let messages = at.join("messages");

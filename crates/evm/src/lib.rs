@@ -1,8 +1,8 @@
 //! A seeded EVM chain, and the check that any EVM block must pass.
 //!
 //! What lives here: [`Generator`], which makes block `n` of a chain from a [`ChainSpec`] alone, and
-//! [`verify_block`], which takes a block's three payloads apart and recomputes everything its header
-//! promises. Transactions are really signed, roots and blooms are really computed, nonces run on
+//! [`Decoder`], which takes a block's three payloads apart and checks as much of it as is asked for;
+//! [`verify_block`] recomputes everything its header promises. Transactions are really signed, roots and blooms are really computed, nonces run on
 //! from block to block, and every block stands on the hash of the one below it.
 //!
 //! What deliberately does not: an EVM. Nothing is executed, so a generated state root is seeded
@@ -11,10 +11,12 @@
 
 mod action;
 mod data;
+mod decode;
 mod draft;
 mod error;
 mod gas;
 mod generator;
+mod header;
 mod logs;
 mod pool;
 mod schedule;
@@ -26,8 +28,10 @@ mod verify;
 #[cfg(test)]
 mod verify_tests;
 
+pub use decode::{DecodedBlock, Decoder, Verify};
 pub use error::EvmError;
 pub use generator::Generator;
+pub use header::verify_header;
 pub use spec::ChainSpec;
 pub use verify::{VerifiedCounts, verify_block};
 

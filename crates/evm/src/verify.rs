@@ -16,12 +16,12 @@ use std::fmt::Display;
 use alloy_consensus::proofs::{
     calculate_ommers_root, calculate_transaction_root, ordered_trie_root_encoded,
 };
-use alloy_consensus::transaction::SignerRecoverable;
-use alloy_consensus::{Header, ReceiptEnvelope, Sealed, Transaction, TxReceipt as _};
-use alloy_eips::eip2718::{Decodable2718, Encodable2718, Typed2718};
+use alloy_consensus::{Header, ReceiptEnvelope, Sealed, Transaction};
+use alloy_eips::eip2718::{Encodable2718, Typed2718};
 use alloy_primitives::{B256, Bloom};
-use secateur_core::{Block, BlockHash, BlockMeta, TxId, receipts, tx_index};
+use secateur_core::{Block, BlockHash, BlockMeta, Height, Payloads, ReceiptEntry, TxId, tx_index};
 
+use crate::decode::{Decoder, Verify};
 use crate::{EvmBlock, EvmError, SignedTx};
 
 /// What a verified block holds.
@@ -37,43 +37,29 @@ pub struct VerifiedCounts {
     pub gas_used: u64,
 }
 
-/// What a block's receipts tell of when it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Age {
-    /// They hold a state root each.
-    BeforeByzantium,
-    /// They say whether their transaction succeeded.
-    SinceByzantium,
-}
+/// The receipts payload in messages.
+pub(crate) const RECEIPTS: &str = "receipts payload";
 
 /// Takes a block apart and recomputes everything its header promises.
 ///
 /// A legacy transaction that names no chain (from before EIP-155) is accepted on any; all others
 /// must be signed for `chain_id`.
 pub fn verify_block(block: &Block, chain_id: u64) -> Result<VerifiedCounts, EvmError> {
-    let evm = decode_block(&block.payloads.block)?;
-    check_header(&block.meta, &evm)?;
-    check_body(&evm)?;
-    let transactions = &evm.body.transactions;
-    check_tx_index(block, transactions)?;
-    let (counts, age) = check_receipts(block, &evm.header, transactions)?;
-    // Signatures cost the most by far, so they come last.
-    check_senders(transactions, chain_id, age)?;
-    Ok(counts)
+    let decoder = Decoder { chain_id, verify: Verify::Full, threads: 1 };
+    let decoded = decoder.decode(block.meta.height, Some(&block.meta), &block.payloads)?;
+    Ok(decoded.counts)
 }
 
-fn decode_block(payload: &[u8]) -> Result<Sealed<EvmBlock>, EvmError> {
-    let mut rest = payload;
-    let block = EvmBlock::decode_sealed(&mut rest).map_err(EvmError::BlockRlp)?;
-    // This also refuses bytes after the block.
-    if alloy_rlp::encode(block.inner()) != payload {
-        let what = "the block payload".to_owned();
-        return Err(EvmError::NotCanonical { what });
+/// The bytes of a block are the one encoding of it, and none are left over.
+pub(crate) fn check_canonical(payload: &[u8], block: &EvmBlock) -> Result<(), EvmError> {
+    if alloy_rlp::encode(block) == payload {
+        return Ok(());
     }
-    Ok(block)
+    Err(EvmError::NotCanonical { what: "the block payload".to_owned() })
 }
 
-fn check_header(meta: &BlockMeta, block: &Sealed<EvmBlock>) -> Result<(), EvmError> {
+/// A block is the one that its meta names.
+pub(crate) fn check_header(meta: &BlockMeta, block: &Sealed<EvmBlock>) -> Result<(), EvmError> {
     let header = &block.header;
     agree("block hash", &meta.hash, &BlockHash(block.hash().0))?;
     let parent_hash = BlockHash(header.parent_hash.0);
@@ -82,7 +68,8 @@ fn check_header(meta: &BlockMeta, block: &Sealed<EvmBlock>) -> Result<(), EvmErr
     agree("timestamp", &meta.timestamp, &header.timestamp)
 }
 
-fn check_body(block: &EvmBlock) -> Result<(), EvmError> {
+/// A body is the one that its header promises.
+pub(crate) fn check_body(block: &EvmBlock) -> Result<(), EvmError> {
     let (header, body) = (&block.header, &block.body);
     let root = calculate_transaction_root(&body.transactions);
     agree("transactions root", &header.transactions_root, &root)?;
@@ -94,65 +81,66 @@ fn check_body(block: &EvmBlock) -> Result<(), EvmError> {
     agree("withdrawals root", &stated, &shown(root))
 }
 
-fn check_tx_index(block: &Block, transactions: &[SignedTx]) -> Result<(), EvmError> {
+/// The transaction index names every transaction in its place.
+pub(crate) fn check_tx_index(
+    height: Height,
+    payloads: &Payloads,
+    transactions: &[SignedTx],
+) -> Result<(), EvmError> {
     const WHAT: &str = "tx_index payload";
-    let entries: Vec<_> = tx_index(&block.payloads.tx_index).collect::<Result<_, _>>()?;
+    let entries: Vec<_> = tx_index(&payloads.tx_index).collect::<Result<_, _>>()?;
     check_count(WHAT, entries.len(), transactions)?;
     for (index, (entry, tx)) in entries.iter().zip(transactions).enumerate() {
         check_id(WHAT, index, entry.tx_id, tx)?;
-        if entry.height != block.meta.height || entry.index as usize != index {
+        if entry.height != height || entry.index as usize != index {
             return Err(EvmError::Place { index, height: entry.height, place: entry.index });
         }
     }
     Ok(())
 }
 
-fn check_receipts(
-    block: &Block,
+/// Receipts are those that the header promises, and fit their transactions.
+pub(crate) fn check_receipts(
     header: &Header,
     transactions: &[SignedTx],
-) -> Result<(VerifiedCounts, Age), EvmError> {
-    const WHAT: &str = "receipts payload";
-    let entries: Vec<_> = receipts(&block.payloads.receipts).collect::<Result<_, _>>()?;
-    check_count(WHAT, entries.len(), transactions)?;
+    entries: &[ReceiptEntry<'_>],
+    receipts: &[ReceiptEnvelope],
+) -> Result<(), EvmError> {
     let encoded: Vec<&[u8]> = entries.iter().map(|entry| entry.bytes).collect();
     let receipts_root = ordered_trie_root_encoded(&encoded);
     agree("receipts root", &header.receipts_root, &receipts_root)?;
-
-    let mut counts = VerifiedCounts::default();
     let mut bloom = Bloom::ZERO;
-    let mut age = Age::SinceByzantium;
-    for (index, (entry, tx)) in entries.iter().zip(transactions).enumerate() {
-        check_id(WHAT, index, entry.tx_id, tx)?;
-        let receipt = decode_receipt(index, entry.bytes, tx)?;
-        let before = counts.gas_used;
-        counts.gas_used = receipt.cumulative_gas_used();
-        let used = counts.gas_used.saturating_sub(before);
+    let mut before = 0;
+    for (index, ((entry, receipt), tx)) in
+        entries.iter().zip(receipts).zip(transactions).enumerate()
+    {
+        check_id(RECEIPTS, index, entry.tx_id, tx)?;
+        check_receipt(index, entry.bytes, receipt, tx)?;
+        let total = receipt.cumulative_gas_used();
+        let used = total.saturating_sub(before);
+        before = total;
         let limit = tx.gas_limit();
         if used == 0 || used > limit {
             return Err(EvmError::GasUsed { index, used, limit });
         }
         bloom.accrue_bloom(receipt.logs_bloom());
-        counts.transactions += 1;
-        counts.failed += u64::from(!receipt.status());
-        counts.logs += receipt.logs().len() as u64;
-        if receipt.status_or_post_state().is_post_state() {
-            age = Age::BeforeByzantium;
-        }
     }
     if header.block_access_list_hash.is_none() {
-        agree("gas used", &header.gas_used, &counts.gas_used)?;
+        agree("gas used", &header.gas_used, &before)?;
     }
     if header.logs_bloom != bloom {
         let of = "the header".to_owned();
         return Err(EvmError::Bloom { of });
     }
-    Ok((counts, age))
+    Ok(())
 }
 
-fn decode_receipt(index: usize, bytes: &[u8], tx: &SignedTx) -> Result<ReceiptEnvelope, EvmError> {
-    let receipt = ReceiptEnvelope::decode_2718_exact(bytes)
-        .map_err(|source| EvmError::Receipt { index, source })?;
+fn check_receipt(
+    index: usize,
+    bytes: &[u8],
+    receipt: &ReceiptEnvelope,
+    tx: &SignedTx,
+) -> Result<(), EvmError> {
     if receipt.encoded_2718() != bytes {
         let what = format!("receipt {index}");
         return Err(EvmError::NotCanonical { what });
@@ -165,11 +153,11 @@ fn decode_receipt(index: usize, bytes: &[u8], tx: &SignedTx) -> Result<ReceiptEn
         let of = format!("receipt {index}");
         return Err(EvmError::Bloom { of });
     }
-    Ok(receipt)
+    Ok(())
 }
 
-fn check_senders(transactions: &[SignedTx], chain_id: u64, age: Age) -> Result<(), EvmError> {
-    let wanted = chain_id;
+/// Every transaction is signed for this chain, or for none.
+pub(crate) fn check_chain(transactions: &[SignedTx], wanted: u64) -> Result<(), EvmError> {
     for (index, tx) in transactions.iter().enumerate() {
         match tx.chain_id() {
             Some(found) if found != wanted => {
@@ -177,16 +165,12 @@ fn check_senders(transactions: &[SignedTx], chain_id: u64, age: Age) -> Result<(
             }
             _ => {}
         }
-        let sender = match age {
-            Age::BeforeByzantium => tx.recover_signer_unchecked(),
-            Age::SinceByzantium => tx.recover_signer(),
-        };
-        sender.map_err(|source| EvmError::Signature { index, source })?;
     }
     Ok(())
 }
 
-fn check_count(
+/// A payload has one entry for each transaction.
+pub(crate) fn check_count(
     what: &'static str,
     found: usize,
     transactions: &[SignedTx],
@@ -206,7 +190,8 @@ fn check_id(what: &'static str, index: usize, found: TxId, tx: &SignedTx) -> Res
     Err(EvmError::TxId { what, index, found, wanted })
 }
 
-fn agree<T: PartialEq + Display>(
+/// Two statements of the same thing do not differ.
+pub(crate) fn agree<T: PartialEq + Display>(
     what: &'static str,
     stated: &T,
     computed: &T,

@@ -11,7 +11,7 @@ use secateur_core::{
 };
 
 use crate::tests::{chain, decode};
-use crate::{ChainSpec, EvmBlock, EvmError, SignedTx, verify_block};
+use crate::{ChainSpec, Decoder, EvmBlock, EvmError, SignedTx, Verify, verify_block};
 
 const CHAIN_ID: u64 = 1337;
 
@@ -271,4 +271,41 @@ fn entries_in_another_order_or_number_are_refused() {
     let mut bad = good;
     bad.payloads.tx_index[47] ^= 1;
     assert!(matches!(refused(&bad), EvmError::Place { place: 1, .. }));
+}
+
+#[test]
+fn a_decoded_block_names_the_same_senders_on_any_number_of_threads() {
+    let spec = ChainSpec { transactions_per_block: 150, ..ChainSpec::default() };
+    let block = chain(spec, 3).pop().unwrap();
+    let decode = |threads, verify| {
+        let decoder = Decoder { chain_id: spec.chain_id, verify, threads };
+        decoder.decode(2, Some(&block.meta), &block.payloads).unwrap()
+    };
+    let one = decode(1, Verify::Full);
+    assert!(one.senders.len() > 64, "{}", one.senders.len());
+    for (threads, verify) in [(2, Verify::Full), (3, Verify::Hash), (8, Verify::Off)] {
+        let other = decode(threads, verify);
+        assert_eq!(other.senders, one.senders);
+        assert_eq!(other.receipts, one.receipts);
+        assert_eq!(other.counts, one.counts);
+    }
+}
+
+#[test]
+fn what_is_not_to_be_verified_is_not_but_the_rest_is() {
+    let mut block = sample();
+    let decode = |block: &Block, verify| {
+        let decoder = Decoder { chain_id: CHAIN_ID, verify, threads: 1 };
+        decoder.decode(block.meta.height, Some(&block.meta), &block.payloads)
+    };
+    // A receipt's cumulative gas is under the receipts root alone.
+    block.payloads.receipts[36 + 9] ^= 1;
+    assert!(decode(&block, Verify::Full).is_err());
+    let good = sample();
+    let mut other = good.clone();
+    other.meta.parent_hash.0[0] ^= 1;
+    assert!(decode(&other, Verify::Hash).is_err());
+    assert!(decode(&other, Verify::Off).is_ok());
+    other.meta.height += 1;
+    assert!(decode(&other, Verify::Off).is_err());
 }

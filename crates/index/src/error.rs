@@ -145,8 +145,8 @@ impl IndexError {
     }
 
     /// A block that does not decode.
-    pub fn decode(height: Height, reason: impl ToString) -> Self {
-        Self::Decode { height, reason: reason.to_string() }
+    pub fn decode(height: Height, reason: impl Into<String>) -> Self {
+        Self::Decode { height, reason: reason.into() }
     }
 
     /// A value of the index that does not read back.

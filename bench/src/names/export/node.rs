@@ -28,8 +28,8 @@ pub struct Node {
 impl Node {
     /// Starts it on a new directory and waits until it listens.
     pub fn start(data: &Path) -> Result<Self> {
-        let binary = std::env::var_os("SECATEUR_BIN").map(PathBuf::from);
-        let binary = binary.context("SECATEUR_BIN is not set; start it with `bench/run`")?;
+        let binary = std::env::var_os("BENCH_SECATEUR").map(PathBuf::from);
+        let binary = binary.context("BENCH_SECATEUR is not set; start it with `bench/run`")?;
         let mut command = Command::new(binary);
         command.arg("--data").arg(data).args(["node", "--log", "warn"]);
         command.args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);

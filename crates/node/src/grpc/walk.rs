@@ -2,8 +2,8 @@
 //! into frames and gathered into responses.
 
 use bytes::Bytes;
-use secateur_core::{Height, Segment};
-use secateur_proto::export::v2::{Frame, StreamRequest, StreamResponse};
+use secateur_core::{BlockMeta, Height, Segment};
+use secateur_proto::export::v2::{Frame, Meta, StreamRequest, StreamResponse};
 use secateur_store::ground::disk::DiskStore;
 
 use super::convert;
@@ -17,6 +17,8 @@ const ENOUGH: usize = 512 * 1024;
 const BATCH: usize = 2 * 1024 * 1024;
 /// What a frame costs beside its bytes.
 const FRAME_COST: usize = 32;
+/// What a block's first frame costs more.
+const META_COST: usize = 84;
 
 /// Where the next block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +115,8 @@ impl Walk {
                 Err(ApiError::Pruned { .. }) if self.next == Next::Oldest => continue,
                 read => read?,
             };
-            gather.block(height, payloads);
+            let (meta, payloads) = payloads;
+            gather.block(&meta, payloads);
             self.next = height.checked_add(1).map_or(Next::Nowhere, Next::At);
         }
         Ok(After::More)
@@ -124,20 +127,23 @@ impl Walk {
         &self,
         store: &DiskStore,
         height: Height,
-    ) -> Result<Vec<(Segment, Bytes)>, ApiError> {
+    ) -> Result<(BlockMeta, Vec<(Segment, Bytes)>), ApiError> {
         let read = || {
             if let [segment] = *self.segments {
-                let (_, bytes) = store.get_payload(height, segment)?;
-                return Ok(vec![(segment, bytes.into())]);
+                let (record, bytes) = store.get_payload(height, segment)?;
+                return Ok((record.meta, vec![(segment, bytes.into())]));
             }
-            let block = store.get_block(height)?.payloads;
-            let all = [
-                (Segment::Block, block.block),
-                (Segment::Receipts, block.receipts),
-                (Segment::TxIndex, block.tx_index),
-            ];
-            let wanted = all.into_iter().filter(|(segment, _)| self.segments.contains(segment));
-            Ok(wanted.map(|(segment, bytes)| (segment, bytes.into())).collect())
+            let (record, bytes) = store.get_payloads(height)?;
+            // The pieces share the memory.
+            let mut rest = Bytes::from(bytes);
+            let mut wanted = Vec::with_capacity(self.segments.len());
+            for (segment, len) in Segment::ALL.into_iter().zip(record.lens) {
+                let payload = rest.split_to(rest.len().min(len as usize));
+                if self.segments.contains(&segment) {
+                    wanted.push((segment, payload));
+                }
+            }
+            Ok((record.meta, wanted))
         };
         read().map_err(|error| match error {
             // Not above the head and not pruned: it never was here.
@@ -147,6 +153,12 @@ impl Walk {
             error => error,
         })
     }
+}
+
+/// What a frame takes of a response.
+fn cost(frame: &Frame) -> usize {
+    let meta = if frame.meta.is_some() { META_COST } else { 0 };
+    frame.bytes.len() + FRAME_COST + meta
 }
 
 /// Frames on their way into responses.
@@ -161,7 +173,12 @@ struct Gather {
 
 impl Gather {
     /// Cuts a block's payloads into frames. The pieces share the payload's memory.
-    fn block(&mut self, block_number: Height, payloads: Vec<(Segment, Bytes)>) {
+    fn block(&mut self, meta: &BlockMeta, payloads: Vec<(Segment, Bytes)>) {
+        let mut first = Some(Meta {
+            hash: Bytes::copy_from_slice(&meta.hash.0),
+            parent_hash: Bytes::copy_from_slice(&meta.parent_hash.0),
+            timestamp: meta.timestamp,
+        });
         let mut left = payloads.len();
         for (segment, mut rest) in payloads {
             left -= 1;
@@ -172,12 +189,13 @@ impl Gather {
                 let bytes = rest.split_to(rest.len().min(self.most));
                 let taken = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 self.frame(Frame {
-                    block_number,
+                    block_number: meta.height,
                     segment: segment.tag().into(),
                     start,
                     bytes,
                     payload_len,
                     ends_block: left == 0 && rest.is_empty(),
+                    meta: first.take(),
                 });
                 start = start.saturating_add(taken);
                 if rest.is_empty() {
@@ -188,7 +206,7 @@ impl Gather {
     }
 
     fn frame(&mut self, frame: Frame) {
-        let cost = frame.bytes.len() + FRAME_COST;
+        let cost = cost(&frame);
         if self.open_bytes + cost > self.most {
             self.close();
         }
@@ -211,13 +229,17 @@ impl Gather {
 
 #[cfg(test)]
 mod tests {
+    use secateur_core::BlockHash;
+
     use super::*;
 
     fn gathered(most: usize, blocks: &[[usize; 3]]) -> Vec<StreamResponse> {
         let mut gather = Gather { most, ..Gather::default() };
         for (lens, height) in blocks.iter().zip(0..) {
             let payload = |(segment, len): (Segment, &usize)| (segment, Bytes::from(vec![7; *len]));
-            gather.block(height, Segment::ALL.into_iter().zip(lens).map(payload).collect());
+            let hash = BlockHash([1; 32]);
+            let meta = BlockMeta { height, hash, parent_hash: hash, timestamp: height };
+            gather.block(&meta, Segment::ALL.into_iter().zip(lens).map(payload).collect());
         }
         gather.close();
         gather.ready
@@ -231,6 +253,8 @@ mod tests {
             .iter()
             .map(|f| (f.block_number, f.segment, f.start, f.bytes.len(), f.ends_block))
             .collect();
+        let first: Vec<bool> = frames.iter().map(|f| f.meta.is_some()).collect();
+        assert_eq!(first, shape.iter().map(|f| f.1 == 0 && f.2 == 0).collect::<Vec<_>>());
         let cut = u32::try_from(MOST).unwrap();
         assert_eq!(
             shape,
@@ -253,9 +277,7 @@ mod tests {
     fn responses_are_neither_tiny_nor_larger_than_what_fits() {
         let many = vec![[20_000, 3_000, 48]; 200];
         let ready = gathered(MOST, &many);
-        let bytes = |r: &StreamResponse| -> usize {
-            r.frames.iter().map(|frame| frame.bytes.len() + FRAME_COST).sum()
-        };
+        let bytes = |r: &StreamResponse| -> usize { r.frames.iter().map(cost).sum() };
         let (last, full) = ready.split_last().unwrap();
         assert!(full.iter().all(|r| (ENOUGH..=MOST).contains(&bytes(r))));
         assert!(bytes(last) <= MOST);

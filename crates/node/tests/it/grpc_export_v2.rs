@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use secateur_proto::export::v1::export_error;
-use secateur_proto::export::v2::{Filter, Frame, StreamRequest, StreamResponse};
+use secateur_proto::export::v2::{Filter, Frame, Meta, StreamRequest, StreamResponse};
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
@@ -24,6 +24,7 @@ async fn open(clients: &Clients, request: StreamRequest) -> Streaming<StreamResp
 #[derive(Debug, Default)]
 struct Taken {
     blocks: Whole,
+    metas: Vec<(u64, Meta)>,
     /// The block, segment and end of the frame before, unless that ended its block.
     open: Option<(u64, u32, u32)>,
     last: Option<u64>,
@@ -53,9 +54,12 @@ impl Taken {
             }
             None => {
                 assert_eq!(frame.start, 0);
+                let meta = frame.meta.clone().expect("a block's first frame names it");
+                self.metas.push((frame.block_number, meta));
                 assert!(self.last.is_none_or(|last| frame.block_number == last + 1));
             }
         }
+        assert_eq!(frame.meta.is_some(), self.open.is_none());
         let payloads = self.blocks.entry(frame.block_number).or_default();
         payloads[frame.segment as usize].extend_from_slice(&frame.bytes);
         let end = frame.start + u32::try_from(frame.bytes.len()).unwrap();
@@ -110,6 +114,11 @@ async fn the_stream_is_the_chain_byte_for_byte_like_v1() {
     let rig = Rig::with(&blocks).await;
     let taken = read(&rig.clients, StreamRequest::default()).await;
     assert!(taken.blocks == whole(&blocks));
+    for (block, (number, meta)) in blocks.iter().zip(&taken.metas) {
+        let said = block.meta.as_ref().unwrap();
+        assert_eq!((said.number, said.timestamp), (*number, meta.timestamp));
+        assert_eq!((&said.hash, &said.parent_hash), (&meta.hash, &meta.parent_hash));
+    }
     let mut polled = Whole::new();
     let mut at = None;
     loop {

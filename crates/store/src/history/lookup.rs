@@ -94,6 +94,15 @@ impl<A: Arena, I: Index> Store<A, I> {
         view.block(&view.record(height)?)
     }
 
+    /// A block's three payloads by its number, end to end in their order, and what the index knows
+    /// of the block: a reader that hands them on need not copy them.
+    pub fn get_payloads(&self, height: Height) -> Result<(BlockRecord, Vec<u8>), StoreError> {
+        let view = self.view()?;
+        let record = view.record(height)?;
+        let payloads = view.payloads(&record)?;
+        Ok((record, payloads))
+    }
+
     /// What the index knows of a block.
     pub fn get_record(&self, height: Height) -> Result<BlockRecord, StoreError> {
         self.view()?.record(height)

@@ -90,19 +90,28 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
         crc32c::crc32c(bytes) == checksum || self.sabotage.is(Sabotage::IgnoreChecksum)
     }
 
-    /// The whole block, checked, in one read where it lies in one piece.
+    /// The whole block, checked.
     pub(crate) fn block(&self, record: &BlockRecord) -> Result<Block, StoreError> {
-        let len = usize::try_from(record.payload_bytes()).unwrap_or(usize::MAX);
-        let mut bytes = vec![0u8; len];
-        self.read(Stream::History, &record.place, 0, &mut bytes)?;
+        let mut bytes = self.payloads(record)?;
         let [block_len, receipts_len, _] = record.lens;
         let mut receipts = bytes.split_off(block_len as usize);
         let tx_index = receipts.split_off(receipts_len as usize);
         let payloads = Payloads { block: bytes, receipts, tx_index };
-        for segment in Segment::ALL {
-            self.check(record, segment, payloads.segment(segment))?;
-        }
         Ok(Block { meta: record.meta.clone(), payloads })
+    }
+
+    /// A block's payloads end to end, checked, in one read where they lie in one piece.
+    pub(crate) fn payloads(&self, record: &BlockRecord) -> Result<Vec<u8>, StoreError> {
+        let len = usize::try_from(record.payload_bytes()).unwrap_or(usize::MAX);
+        let mut bytes = vec![0u8; len];
+        self.read(Stream::History, &record.place, 0, &mut bytes)?;
+        let mut rest = bytes.as_slice();
+        for (segment, len) in Segment::ALL.into_iter().zip(record.lens) {
+            let (payload, later) = rest.split_at_checked(len as usize).unwrap_or((rest, &[]));
+            self.check(record, segment, payload)?;
+            rest = later;
+        }
+        Ok(bytes)
     }
 
     /// Fills `out` from `start` on, inside a place; no checksum is looked at here.

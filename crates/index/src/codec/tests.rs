@@ -1,0 +1,1 @@
+//! Rows are what the generated chain says.
