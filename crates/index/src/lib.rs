@@ -11,6 +11,7 @@ pub mod codec;
 mod cursor;
 mod error;
 mod filter;
+pub mod postgres;
 mod rows;
 pub mod sink;
 pub mod source;
