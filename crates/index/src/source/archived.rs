@@ -67,6 +67,7 @@ impl Source for ArchiveSource {
         let ends = self.ends().await?;
         let head = ends.map(|(_, last)| last);
         Ok(SourceStatus {
+            chain_id: Some(self.chain_id),
             head,
             oldest: ends.map(|(first, _)| first),
             pruned_before: ends.and_then(|(first, _)| first.checked_sub(1)),

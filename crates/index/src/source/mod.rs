@@ -31,6 +31,8 @@ pub struct SourceBlock {
 /// What a source says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourceStatus {
+    /// The chain, if the source says so.
+    pub chain_id: Option<u64>,
     /// The newest exportable block.
     pub head: Option<Height>,
     /// The oldest block that is still there.
