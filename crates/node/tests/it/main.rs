@@ -9,6 +9,8 @@
 )]
 
 mod anvil;
+mod archive_commands;
+mod archive_loop;
 mod bad_input;
 mod clients;
 mod commands;
@@ -28,9 +30,18 @@ mod http_client;
 mod http_guard;
 mod http_metrics;
 mod http_routes;
+mod index_anvil;
+mod index_kill;
+mod index_memory;
+mod index_postgres;
+mod index_pruned;
+mod indexed;
 mod json_client;
 mod kill;
 mod node;
+#[path = "../../../index/tests/postgres/fixture.rs"]
+#[allow(dead_code, reason = "the index's own tests use all of it")]
+mod postgres;
 mod proxy;
 mod remote;
 mod terminal;
