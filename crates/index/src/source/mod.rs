@@ -1,6 +1,7 @@
 //! Where blocks come from: a node over gRPC ([`GrpcSource`]), or an archive. Whoever speaks the
 //! export rules can be one.
 
+mod archived;
 mod assembler;
 mod grpc;
 mod stream;
@@ -8,6 +9,7 @@ mod token;
 
 use secateur_core::{BlockMeta, Height, Part, Payloads, Strength};
 
+pub use archived::{ArchiveBlocks, ArchiveSource};
 pub use assembler::Assembler;
 pub use grpc::{GrpcOptions, GrpcSource};
 pub use stream::GrpcBlocks;
