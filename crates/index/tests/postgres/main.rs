@@ -11,6 +11,7 @@ mod chain;
 mod fixture;
 mod leases;
 mod plans;
+mod promote;
 mod ranges;
 mod restart;
 mod schema;
