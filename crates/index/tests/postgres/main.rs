@@ -10,9 +10,11 @@
 mod chain;
 mod fixture;
 mod leases;
+mod ops;
 mod plans;
 mod promote;
 mod ranges;
 mod restart;
 mod schema;
+mod speed;
 mod writes;
