@@ -16,6 +16,7 @@ mod clients;
 mod commands;
 mod demo;
 mod disk_full;
+mod e2e_s3;
 mod follow;
 mod follow_lies;
 mod follow_reorg;
