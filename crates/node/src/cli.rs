@@ -181,6 +181,9 @@ pub(crate) struct IndexArgs {
     /// Register at the node as a consumer of this name: nothing is cut that it does not have
     #[arg(long, value_name = "NAME")]
     pub(crate) consumer: Option<String>,
+    /// The consumer's hold never gives way, a full disk included
+    #[arg(long, requires = "consumer")]
+    pub(crate) hard: bool,
     /// A file with a token for the node, readable by its owner alone; its `node.json` is one
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<String>,
@@ -199,6 +202,9 @@ pub(crate) struct IndexArgs {
     /// Workers that share a backfill (PostgreSQL) [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<u64>,
+    /// Payload bytes that wait between source and sink at most [default: 64MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) budget_bytes: Option<String>,
     /// Serve the read-only API and metrics here
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,

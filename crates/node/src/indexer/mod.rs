@@ -252,10 +252,12 @@ fn worker_options(job: &Job, chain_id: u64) -> WorkerOptions {
     WorkerOptions {
         logs: job.logs.to_string(),
         consumer: job.consumer.clone(),
+        strength: job.strength,
         on_pruned: job.on_pruned,
         until: job.to,
         follow: !job.once,
         retention_days: job.retention_days,
+        budget_bytes: job.budget_bytes,
         ..WorkerOptions::new(chain_id)
     }
 }
