@@ -103,7 +103,7 @@ async fn a_part_that_reads_back_wrong_is_never_listed() {
         archiver.push(block).await.unwrap();
     }
     bucket.plan(|method, path| {
-        (*method == Method::GET && path.ends_with(".zst")).then_some(Fault::Corrupt)
+        (*method == Method::GET && path.contains(".zst")).then_some(Fault::Corrupt)
     });
     let error = archiver.publish().await.unwrap_err();
     assert!(matches!(error, ArchiveError::ReadBack { .. }) && error.is_retryable(), "{error}");
