@@ -30,7 +30,7 @@ fn dropped_at_random_moments_the_index_equals_an_uninterrupted_one() {
     runtime().block_on(run(history.source(), sink, options())).unwrap();
     let wanted = dump(&clean);
     let mut drops = 0;
-    for seed in 0..4u64 {
+    for seed in 0..3u64 {
         let path = dir.path().join(format!("{seed}.sqlite"));
         let mut state = seed + 1;
         // Each attempt may take longer than the one before: a slow machine gets to the end too.
@@ -57,5 +57,5 @@ fn dropped_at_random_moments_the_index_equals_an_uninterrupted_one() {
         }
         assert_eq!(dump(&path), wanted, "seed {seed}");
     }
-    assert!(drops >= 4, "only {drops} drops");
+    assert!(drops >= 3, "only {drops} drops");
 }
