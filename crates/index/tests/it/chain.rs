@@ -63,7 +63,7 @@ impl History {
     pub fn source(&self) -> StoreSource {
         StoreSource {
             store: Arc::clone(&self.store),
-            max_bytes: 700,
+            max_bytes: 30_000,
             pulls: Arc::default(),
             fail_after: Arc::new(AtomicU32::new(u32::MAX)),
             acked: Arc::default(),
