@@ -144,7 +144,7 @@ async fn reads_use_an_index_and_leave_out_the_ranges_they_do_not_need() {
     let (_, url, txs) = three_ranges().await;
     // Many addresses, as a chain has. Where one is in every other row, another plan is as good.
     let spread = "update txs set \"from\" = substring(hash for 20); \
-        update logs set address = substring(tx_hash for 20), topic0 = tx_hash; analyze";
+        update logs set address = substring(tx_hash for 20); analyze";
     connect(&url).await.batch_execute(spread).await.unwrap();
     let hash = txs[0].hash;
     let who = address(3);
@@ -189,7 +189,7 @@ async fn reads_use_an_index_and_leave_out_the_ranges_they_do_not_need() {
                 alloy_primitives::hex::encode(who),
                 alloy_primitives::hex::encode(what)
             ),
-            "logs_000000100000_address_topic0_block_number_log_index_idx",
+            "logs_000000100000_address_",
             1,
         ),
     ];
