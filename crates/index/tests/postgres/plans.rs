@@ -52,7 +52,7 @@ async fn an_addresss_history_is_whole_and_each_transaction_comes_once() {
     txs.reverse();
     for which in 0..7 {
         let whose = address(which);
-        let is = |party: Option<Address>| party == Some(whose);
+        let is = move |party: Option<Address>| party == Some(whose);
         let roles: [(Role, Belongs); 3] = [
             (Role::From, Box::new(move |tx| is(tx.from))),
             (Role::To, Box::new(move |tx| is(tx.to) || is(tx.contract_address))),
