@@ -122,7 +122,10 @@ fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
         for (table, rows) in &moved.tables {
             sheet.row(table, format_args!("{} rows, the same on both sides", count(*rows)));
         }
-        sheet.row("next", format_args!("block {}; go on with --sink <the new one>", count(moved.next)));
+        sheet.row(
+            "next",
+            format_args!("block {}; go on with --sink <the new one>", count(moved.next)),
+        );
         sheet.finish()
     })
 }
