@@ -1,7 +1,7 @@
 //! A bucket that times out before or after the write, answers errors, or gives back wrong bytes.
 
 use hyper::Method;
-use secateur_archive::{ArchiveError, Archiver, Codec, Depth};
+use secateur_archive::{ArchiveError, Archiver, Codec, Depth, Retry};
 
 use crate::chain::{self, archive_all, options, settle};
 use crate::s3::{Bucket, Fault};
@@ -9,26 +9,26 @@ use crate::whole::verify;
 
 #[tokio::test]
 async fn a_request_that_is_never_answered_changes_nothing_in_the_end() {
-    each_request_once(&[Fault::HangBefore, Fault::HangAfter]).await;
+    each_request_once(&[Fault::HangBefore, Fault::HangAfter], chain::impatient()).await;
 }
 
 #[tokio::test]
 async fn a_request_that_is_refused_changes_nothing_in_the_end() {
-    each_request_once(&[409, 412, 500, 503].map(Fault::Answer)).await;
+    each_request_once(&[409, 412, 500, 503].map(Fault::Answer), chain::quick()).await;
 }
 
 #[tokio::test]
 async fn a_request_that_is_done_and_refused_changes_nothing_in_the_end() {
-    each_request_once(&[409, 412, 500, 503].map(Fault::AnswerAfter)).await;
+    each_request_once(&[409, 412, 500, 503].map(Fault::AnswerAfter), chain::quick()).await;
 }
 
 #[tokio::test]
 async fn an_answer_with_a_wrong_byte_changes_nothing_in_the_end() {
-    each_request_once(&[Fault::Corrupt]).await;
+    each_request_once(&[Fault::Corrupt], chain::quick()).await;
 }
 
 /// Every request of a whole run has every fault once, one at a time.
-async fn each_request_once(faults: &[Fault]) {
+async fn each_request_once(faults: &[Fault], retry: Retry) {
     let blocks = chain::opaque(0, 4, 40);
     let wanted = {
         let bucket = Bucket::start().await;
@@ -40,7 +40,7 @@ async fn each_request_once(faults: &[Fault]) {
         for n in 1.. {
             let bucket = Bucket::start().await;
             let stage = tempfile::tempdir().unwrap();
-            let archive = bucket.archive(chain::quick());
+            let archive = bucket.archive(retry);
             let hit = bucket.fault_at(n, fault);
             let options = options(stage.path(), Codec::Opaque, 2);
             let mut parts = archive_all(&archive, options.clone(), &blocks).await;
