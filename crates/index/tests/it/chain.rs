@@ -99,6 +99,7 @@ impl Source for StoreSource {
     async fn status(&self) -> Result<SourceStatus, IndexError> {
         let status = self.store.get_prune_status().unwrap();
         Ok(SourceStatus {
+            chain_id: None,
             head: self.store.get_head(),
             oldest: status.oldest_kept_block,
             pruned_before: status.pruned_before_block,
