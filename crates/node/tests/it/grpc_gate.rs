@@ -125,12 +125,12 @@ async fn a_message_over_the_limit_is_refused_and_changes_nothing() {
     rig.clients.append(&chain(0..=0, 900_000, 0)).await;
     let over = append_request(&chain(1..=1, 1_100_000, 0));
     let error = rig.clients.admin.clone().append(over).await.unwrap_err();
-    assert_eq!(error.code(), Code::OutOfRange, "{error:?}");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
     assert_eq!(rig.clients.status().await.head, Some(0));
     // What is asked for is small, so a question may not be large.
     let question = pb::GetReceiptRequest { tx_id: vec![0; 300_000].into() };
     let error = rig.clients.history.clone().get_receipt(question).await.unwrap_err();
-    assert_eq!(error.code(), Code::OutOfRange, "{error:?}");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
 }
 
 #[tokio::test]
