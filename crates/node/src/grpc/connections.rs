@@ -22,6 +22,12 @@ const MOST: usize = 1_024;
 /// server's pings well before.
 const SILENCE: Duration = Duration::from_mins(1);
 
+/// The first words of HTTP/2, or of TLS before it, come within this time, however they trickle: no
+/// ping is sent before them.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long those words are.
+const GREETING_BYTES: usize = 24;
+
 /// How long accepting rests after it failed: the process is out of files, most likely.
 const REST: Duration = Duration::from_millis(100);
 
@@ -34,6 +40,8 @@ pub(super) struct Peer(pub(super) IpAddr);
 pub(super) struct Connection {
     stream: TcpStream,
     peer: Peer,
+    /// Bytes that came, until they are a greeting.
+    heard: usize,
     silence: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
@@ -70,7 +78,8 @@ impl Connection {
         Self {
             stream,
             peer: Peer(peer.ip().to_canonical()),
-            silence: Box::pin(tokio::time::sleep(SILENCE)),
+            heard: 0,
+            silence: Box::pin(tokio::time::sleep(GREETING)),
             _place: place,
         }
     }
@@ -90,13 +99,17 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
         match Pin::new(&mut self.stream).poll_read(cx, into) {
             Poll::Pending => {
                 ready!(self.silence.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             read @ Poll::Ready(_) => {
-                self.silence.as_mut().reset(Instant::now() + SILENCE);
+                self.heard = self.heard.saturating_add(into.filled().len() - before);
+                if self.heard >= GREETING_BYTES {
+                    self.silence.as_mut().reset(Instant::now() + SILENCE);
+                }
                 read
             }
         }

@@ -293,3 +293,26 @@ async fn every_change_leaves_a_line_in_the_audit_log_and_no_read_does() {
     assert!(removed.1.starts_with("consumer x\n") && removed.1.len() <= 200, "{removed:?}");
     assert_eq!(verified.0, "/secateur.history.v1.Admin/Verify");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_does_not_say_what_it_wants_is_cut_off_however_it_trickles() {
+    use std::io::{Read as _, Write as _};
+    let rig = Rig::start("").await;
+    let address = rig.node.grpc.clone();
+    let trickle = tokio::task::spawn_blocking(move || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let begun = std::time::Instant::now();
+        for byte in b"PRI * HTTP/2.0\r\n\r\nSM".chunks(1) {
+            let gone =
+                stream.write_all(byte).is_err() || matches!(stream.read(&mut [0; 64]), Ok(0));
+            if gone {
+                break;
+            }
+        }
+        begun.elapsed()
+    });
+    let lasted = trickle.await.unwrap();
+    assert!((8..14).contains(&lasted.as_secs()), "{lasted:?}");
+    assert_eq!(code(read(&rig.clients).await), Code::Ok, "others are not concerned");
+}
