@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::Stream;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep};
 use tonic::transport::server::Connected;
 
@@ -32,14 +33,26 @@ const GREETING_BYTES: usize = 24;
 const REST: Duration = Duration::from_millis(100);
 
 /// Where a request comes from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+#[derive(Debug, Clone)]
+pub(super) struct Peer(pub(super) IpAddr, Arc<Mutex<Option<oneshot::Sender<()>>>>);
+
+impl Peer {
+    /// Ends its connection.
+    pub(super) fn hang_up(&self) {
+        if let Some(end) = self.1.lock().take() {
+            // It may have ended by itself.
+            end.send(()).unwrap_or_default();
+        }
+    }
+}
 
 /// One connection. Its place is given back when it ends.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
     peer: Peer,
+    /// Says that it is to end.
+    hung_up: Option<oneshot::Receiver<()>>,
     /// Bytes that came, until they are a greeting.
     heard: usize,
     silence: Pin<Box<Sleep>>,
@@ -75,9 +88,11 @@ impl Connection {
     fn new(stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) -> Self {
         // Without it answers are only later, not wrong.
         stream.set_nodelay(true).unwrap_or_default();
+        let (end, hung_up) = oneshot::channel();
         Self {
             stream,
-            peer: Peer(peer.ip().to_canonical()),
+            peer: Peer(peer.ip().to_canonical(), Arc::new(Mutex::new(Some(end)))),
+            hung_up: Some(hung_up),
             heard: 0,
             silence: Box::pin(tokio::time::sleep(GREETING)),
             _place: place,
@@ -85,11 +100,22 @@ impl Connection {
     }
 }
 
+impl Connection {
+    fn is_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
+        let told = self.hung_up.as_mut().is_none_or(|told| Pin::new(told).poll(cx).is_ready());
+        if told {
+            // It must not be asked again.
+            self.hung_up = None;
+        }
+        told
+    }
+}
+
 impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        self.peer
+        self.peer.clone()
     }
 }
 
@@ -101,6 +127,9 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         match Pin::new(&mut self.stream).poll_read(cx, into) {
+            Poll::Pending if self.is_hung_up(cx) => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+            }
             Poll::Pending => {
                 ready!(self.silence.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::connections::Peer;
-use super::status;
+use super::{held, status};
 use crate::security::{Caller, Guard, Role, grpc_role};
 use crate::service::{ApiError, Node};
 
@@ -122,6 +122,7 @@ where
                 return Box::pin(async move { Ok(status.into_http()) });
             }
         };
+        let peer = request.extensions().get::<Peer>().cloned();
         let untimed = UNTIMED.contains(&path.as_str());
         request.extensions_mut().insert(caller);
         let answer = self.inner.call(request);
@@ -145,7 +146,7 @@ where
                 refused => (answer, refused.map_or(Code::Ok, |status| status.code())),
             };
             node.metrics.grpc(&path, code, began.elapsed().as_secs_f64());
-            Ok(answer)
+            Ok(held::keep(answer, peer, timeout))
         })
     }
 }

@@ -316,3 +316,44 @@ async fn a_connection_that_does_not_say_what_it_wants_is_cut_off_however_it_tric
     assert!((8..14).contains(&lasted.as_secs()), "{lasted:?}");
     assert_eq!(code(read(&rig.clients).await), Code::Ok, "others are not concerned");
 }
+
+#[tokio::test]
+async fn answers_that_nobody_takes_have_bounded_memory_and_lose_their_connection() {
+    let text = "[limits]\nanswer_bytes = \"4MiB\"\ntimeout_seconds = 2\n";
+    let rig = Rig::configured(text).await;
+    rig.clients.append(&chain(0..=0, 900_000, 0)).await;
+    let question = || pb::GetBlockRequest {
+        block: Some(pb::BlockRef { r#ref: Some(pb::block_ref::Ref::Number(0)) }),
+        without_payloads: false,
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{}", rig.node.grpc)).unwrap();
+    let channel = endpoint.initial_stream_window_size(1_000).connect().await.unwrap();
+    let mut waiting = Vec::new();
+    while waiting.len() < 20 {
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<pb::GetBlockRequest, pb::GetBlockResponse>::default();
+        let path = PathAndQuery::from_static("/secateur.history.v1.History/GetBlock");
+        // Its answer begins, and is not read.
+        match grpc.server_streaming(Request::new(question()), path, codec).await {
+            Ok(answer) => waiting.push(answer.into_inner()),
+            Err(error) => {
+                assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
+                break;
+            }
+        }
+    }
+    assert_eq!(waiting.len(), 4, "each has 900 kB of 4 MiB");
+    let get = || async { rig.clients.history.clone().get_block(question()).await.map(drop) };
+    assert_eq!(code(get().await), Code::ResourceExhausted);
+    assert_eq!(code(read(&rig.clients).await), Code::Ok, "what is short is answered");
+    let freed = async {
+        while get().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), freed).await.expect("room again, in time");
+    for mut answer in waiting {
+        assert!(answer.message().await.is_err(), "its connection was closed");
+    }
+}
