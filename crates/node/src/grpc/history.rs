@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use secateur_core::{BlockHash, ExplainBlock, ExplainTx, Height, Segment};
 use secateur_proto::history::v1::{self as pb, block_ref, history_server};
 use secateur_store::ground::disk::DiskStore;
 use tonic::{Request, Response, Status};
 
+use super::held::held;
 use super::{ENVELOPE, convert, status};
 use crate::service::{ApiError, Node};
 
@@ -31,6 +33,16 @@ impl History {
     ) -> Result<Response<T>, Status> {
         let answer = self.node.ask(question).await;
         answer.map(Response::new).map_err(|error| status::history(&error))
+    }
+
+    /// Asks for something that may be long; its memory is counted until it is sent.
+    async fn ask_long<T: Message + 'static>(
+        &self,
+        question: impl FnOnce(&DiskStore) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let node = Arc::clone(&self.node);
+        let asked = self.node.ask(move |store| held(&node, question(store)?)).await;
+        asked.map_err(|error| status::history(&error))
     }
 
     /// What fits into an answer.
@@ -107,7 +119,7 @@ impl history_server::History for History {
     ) -> Result<Response<pb::GetBlockResponse>, Status> {
         let pb::GetBlockRequest { block, without_payloads: bare } = request.into_inner();
         let fits = self.fits();
-        self.ask(move |store| {
+        self.ask_long(move |store| {
             let block = match block.and_then(|block| block.r#ref) {
                 Some(block_ref::Ref::Number(height)) => by_number(store, height, bare)?,
                 Some(block_ref::Ref::Hash(hash)) => {
@@ -127,7 +139,7 @@ impl history_server::History for History {
     ) -> Result<Response<pb::GetReceiptResponse>, Status> {
         let id = request.into_inner().tx_id;
         let fits = self.fits();
-        self.ask(move |store| {
+        self.ask_long(move |store| {
             let receipt = store.get_receipt(&convert::tx_id(&id)?)?;
             check_fit(receipt.len() as u64, fits)?;
             Ok(pb::GetReceiptResponse { receipt: receipt.into() })
@@ -141,7 +153,7 @@ impl history_server::History for History {
     ) -> Result<Response<pb::GetTransactionResponse>, Status> {
         let id = request.into_inner().tx_id;
         let fits = self.fits();
-        self.ask(move |store| {
+        self.ask_long(move |store| {
             let found = store.get_transaction(&convert::tx_id(&id)?)?;
             check_fit(found.block.len() as u64, fits)?;
             Ok(pb::GetTransactionResponse {

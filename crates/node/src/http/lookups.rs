@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use secateur_core::{BlockHash, BlockMeta, Height, LookupError, Segment, TxId};
 use secateur_store::ground::disk::DiskStore;
 use secateur_store::{BlockRecord, StoreError};
@@ -165,7 +166,13 @@ pub(super) async fn block(
     let known = headers.get(IF_NONE_MATCH).cloned();
     let found = app.node.ask(move |store| payload_of(store, name, segment, known.as_ref()));
     let (record, bytes) = found.await?;
+    let bytes = bytes.map(|bytes| held(&app, bytes)).transpose()?;
     Ok(payload_answer(&record, segment, bytes))
+}
+
+/// Bytes on their way out, in their room.
+fn held(app: &App, bytes: Vec<u8>) -> Result<Bytes, ApiError> {
+    Ok(app.node.rooms.take(bytes.len())?.around(bytes))
 }
 
 /// A payload of a block; no bytes if the client has them already.
@@ -220,7 +227,7 @@ fn is_known(known: &HeaderValue, etag: &str) -> bool {
         .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
 }
 
-fn payload_answer(record: &BlockRecord, segment: Segment, bytes: Option<Vec<u8>>) -> Response {
+fn payload_answer(record: &BlockRecord, segment: Segment, bytes: Option<Bytes>) -> Response {
     let mut response = match bytes {
         Some(bytes) => answers::body(StatusCode::OK, BYTES, bytes),
         None => StatusCode::NOT_MODIFIED.into_response(),
@@ -292,7 +299,7 @@ pub(super) async fn receipt(
     let tx_id: TxId = said(said(hash)?.0.parse())?;
     if said(asked)?.payload == Some(ReceiptPayload::Receipt) {
         let bytes = app.node.ask(move |store| Ok(store.get_receipt(&tx_id)?)).await?;
-        return Ok(answers::body(StatusCode::OK, BYTES, bytes));
+        return Ok(answers::body(StatusCode::OK, BYTES, held(&app, bytes)?));
     }
     let found = app.node.ask(move |store| {
         let receipt_bytes = store.get_receipt(&tx_id)?.len();

@@ -14,11 +14,12 @@ use crate::config::{Chain, Limits};
 use crate::evm::{ChainSpec, Generator};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
-use crate::service::{Node, Reading};
+use crate::service::{Node, Reading, Rooms};
 
 pub(super) const LIMITS: Limits = Limits {
     body_bytes: 5 << 20,
     message_bytes: 64 << 20,
+    answer_bytes: 64 << 20,
     concurrency: 8,
     waiting: 64,
     requests_per_second: 0,
@@ -88,6 +89,7 @@ impl Bench {
             metrics: Metrics::default(),
             rpc: Cache::default(),
             reading: Reading::new(&limits),
+            rooms: Rooms::new(limits.answer_bytes),
             stopping,
         });
         Self { node, standing, stop, _directory: directory }

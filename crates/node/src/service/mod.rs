@@ -7,6 +7,7 @@
 mod error;
 mod node_file;
 mod reading;
+mod room;
 mod start;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
 pub(crate) use reading::Reading;
+pub(crate) use room::{Room, Rooms};
 pub(crate) use start::{Observer, Options, Service};
 
 use crate::config::{Chain, Limits};
@@ -44,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) rpc: Cache,
     /// The bounded way to the store.
     pub(crate) reading: Reading,
+    /// The memory of answers that are under way.
+    pub(crate) rooms: Rooms,
     /// Turns true when the node is to stop: whoever waits for long must look at it.
     pub(crate) stopping: watch::Receiver<bool>,
 }
