@@ -7,7 +7,7 @@ CRASH_IMAGES ?= 300000
 FUZZ_SECONDS ?= 15
 NAME ?=
 
-.PHONY: demo test prepare lint unit programme fuzz bench docs
+.PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3
 
 demo:
 	$(CARGO) run --release -- demo
@@ -42,6 +42,16 @@ fuzz:
 
 bench:
 	bench/run $(NAME)
+
+# Against any S3 service: S3_URL=s3://bucket/prefix, and AWS_ENDPOINT_URL, AWS_REGION and the
+# credentials in the environment (docs/archive.md). Objects stay there.
+S3_URL ?=
+e2e-s3:
+	@test -n "$(S3_URL)" || { echo "e2e-s3: say where: make e2e-s3 S3_URL=s3://bucket/prefix"; exit 2; }
+	SECATEUR_E2E_S3_URL="$(S3_URL)" $(CARGO) nextest run -p secateur-archive --locked \
+		--run-ignored only the_service_of_the_environment
+	SECATEUR_TEST_S3_URL="$(S3_URL)" $(CARGO) nextest run -p secateur --locked \
+		--run-ignored only e2e_s3
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockMeta, Cause, ClassBytes, Height, Holds, LookupError, Pressure, Report, StopReason, Totals,
-    TxId,
+    BlockMeta, Cause, ClassBytes, Height, Holds, Locator, LookupError, Pressure, Report,
+    StopReason, Totals, TxId,
 };
 
 /// How the regions of one size class are used.
@@ -60,6 +60,10 @@ pub struct PruneStatus {
     pub export_head: Option<Height>,
     /// The newest block that is final.
     pub finalized: Option<Height>,
+    /// Everything up to here that was not cut before is in verified archive parts, whether or not
+    /// pruning waits for that.
+    #[serde(default)]
+    pub archived: Option<Height>,
     /// The boundary, inclusive: everything at or below it is gone.
     pub pruned_before_block: Option<Height>,
     /// The oldest block that is here.
@@ -184,6 +188,9 @@ pub enum ExplainBlock {
         pruned_before_block: Height,
         /// The report of the prune that cut it, while the log still has it.
         report: Option<Report>,
+        /// The archive part that holds it, if one is known to.
+        #[serde(default)]
+        locator: Option<Locator>,
     },
     /// It has not arrived yet.
     NotYet {

@@ -14,15 +14,16 @@ mod demo;
 mod desk;
 mod durable;
 mod error;
-mod evm;
 mod exit;
 mod follow;
 mod grpc;
 mod http;
+mod indexer;
 mod rpc;
 mod security;
 mod service;
 mod ui;
+mod vault;
 
 use std::process::ExitCode;
 

@@ -35,3 +35,8 @@ pub use history::{
     VerifyReport,
 };
 pub use sabotage::Sabotage;
+
+/// The CRC-32C of a payload, as a [`BlockRecord`] has it.
+pub fn checksum(payload: &[u8]) -> u32 {
+    crc32c::crc32c(payload)
+}

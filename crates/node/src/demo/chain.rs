@@ -12,7 +12,7 @@ use crate::cli::DemoArgs;
 use crate::data_dir::{Claimed, DataDir, random_store_id};
 use crate::durable;
 use crate::error::NodeError;
-use crate::evm::ChainSpec;
+use secateur_evm::ChainSpec;
 
 /// The demo's directory, unless another is named.
 pub(super) const DEFAULT_DIRECTORY: &str = "./secateur-demo";

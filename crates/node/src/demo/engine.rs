@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use secateur_core::Block;
+use secateur_core::{Block, HoldKind, StopReason};
 use secateur_store::ground::disk::DiskStore;
 
 use super::feed::Feed;
+use super::indexing::CONSUMER;
 use super::tally::Tally;
 
 /// A stop is noticed at least this often while waiting.
@@ -79,6 +80,7 @@ impl Engine<'_> {
             if self.stop.load(Ordering::Acquire) {
                 break;
             }
+            self.wait_for_archive()?;
             self.store.append_group(&group)?;
             if let Some(acks) = self.acks {
                 acks.print(&group)?;
@@ -86,6 +88,21 @@ impl Engine<'_> {
             self.tally.appended(&group, self.store)?;
         }
         drop(feed);
+        Ok(())
+    }
+
+    /// A chain that outruns its archive or its index would outgrow its budget, because nothing is
+    /// cut that they do not have. This chain is ours, so it waits.
+    fn wait_for_archive(&self) -> Result<(), anyhow::Error> {
+        while !self.stop.load(Ordering::Acquire) {
+            let stopped_by = self.store.need_prune()?.blocked_by;
+            let Some(StopReason::Hold { hold, .. }) = stopped_by else { return Ok(()) };
+            let index = HoldKind::Export(CONSUMER.into());
+            if ![HoldKind::Archive, index].iter().any(|kind| kind.to_string() == hold) {
+                return Ok(());
+            }
+            std::thread::sleep(NAP);
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use secateur_core::{Block, BlockHash, Height};
 
 use super::engine::Pace;
-use crate::evm::{EvmError, Generator};
+use secateur_evm::{EvmError, Generator};
 
 /// Groups that wait at most.
 const AHEAD: usize = 2;

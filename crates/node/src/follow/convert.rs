@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::envelope::Refusal;
 use super::fields;
-use crate::evm::{EvmBlock, EvmError, SignedTx, verify_block};
+use secateur_evm::{EvmBlock, EvmError, SignedTx, verify_block};
 
 type RpcBlock = alloy_rpc_types_eth::Block<Transaction<SignedTx>>;
 

@@ -15,7 +15,7 @@ use k256::ecdsa::SigningKey;
 use serde_json::{Value, json};
 
 use super::convert::{RawBlock, RawReceipts, Unfit, check_header, convert};
-use crate::evm::{EvmBlock, SignedTx};
+use secateur_evm::{EvmBlock, SignedTx};
 
 const CHAIN: u64 = 31337;
 const BLOCKS: [(&str, &str); 4] = [

@@ -118,6 +118,7 @@ const STATUS: Fields = &[
     ("head", "int?"),
     ("export_head", "int?"),
     ("finalized", "int?"),
+    ("archived", "int?"),
     ("pruned_before_block", "int?"),
     ("oldest_kept_block", "int?"),
     ("oldest_kept_timestamp", "int?"),
@@ -169,6 +170,7 @@ const BLOCK: Fields = &[
     ("block", "Payload"),
     ("receipts", "Payload"),
     ("tx_index", "Payload"),
+    ("locator", "Locator?"),
 ];
 const TRANSACTION: Fields =
     &[("tx_id", "hash"), ("height", "int"), ("index", "int"), ("block_hash", "hash")];

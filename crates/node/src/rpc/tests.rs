@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::tests_support::{Bench, LIMITS, chain, chain_of, hex};
 use crate::config::Limits;
-use crate::evm::ChainSpec;
 use crate::follow::Standing;
+use secateur_evm::ChainSpec;
 
 /// Hashes that no block and no transaction has.
 const UNKNOWN: &str = "0x1111111111111111111111111111111111111111111111111111111111111111";

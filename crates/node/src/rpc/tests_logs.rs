@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::tests_support::{Bench, LIMITS, chain, chain_of, hex};
 use crate::config::Limits;
-use crate::evm::ChainSpec;
+use secateur_evm::ChainSpec;
 
 /// A log with its height, its transaction's index and its own.
 struct Known {

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::Cache;
 use crate::config::{Chain, Limits};
-use crate::evm::{ChainSpec, Generator};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
 use crate::service::{Node, Reading, Rooms};
+use secateur_evm::{ChainSpec, Generator};
 
 pub(super) const LIMITS: Limits = Limits {
     body_bytes: 5 << 20,
@@ -88,6 +88,7 @@ impl Bench {
             standing: seen,
             metrics: Metrics::default(),
             rpc: Cache::default(),
+            vault: None,
             reading: Reading::new(&limits),
             rooms: Rooms::new(limits.answer_bytes),
             stopping,

@@ -95,15 +95,17 @@ async fn pruned_says_the_boundary_the_first_available_block_and_the_part() {
     located(None, history_reason(&error));
     let error = history.get_block(hash(7)).await.unwrap_err();
     assert_eq!(error.code(), Code::OutOfRange);
-    located(None, history_reason(&error));
+    located(Some("parts/0-19"), history_reason(&error));
     let tx_id: Bytes = tx_of(7, 0).0.to_vec().into();
     let request = pb::GetReceiptRequest { tx_id: tx_id.clone() };
     let error = history.get_receipt(request).await.unwrap_err();
-    located(None, history_reason(&error));
+    located(Some("parts/0-19"), history_reason(&error));
     let request = pb::ExplainTransactionRequest { tx_id };
     let answer = history.explain_transaction(request).await.unwrap().into_inner();
     assert_eq!(answer.block_number, None);
-    located(None, answer.answer.unwrap().reason.unwrap());
+    located(Some("parts/0-19"), answer.answer.unwrap().reason.unwrap());
+    let error = history.get_block(hash(30)).await.unwrap_err();
+    located(None, history_reason(&error));
     let Story::Pruned(pruned) = story(&rig.clients, 7).await else { panic!() };
     assert_eq!((pruned.pruned_before_block, pruned.first_available), (79, Some(80)));
     assert_eq!(pruned.locator.unwrap().key, "parts/0-19");
@@ -329,6 +331,8 @@ async fn a_part_is_compared_with_the_blocks_before_it_counts() {
     assert_eq!(archived(10, 19).await, None, "the blocks below are in no part");
     assert_eq!(archived(0, 9).await, Some(19));
     assert_eq!(archived(0, 9).await, Some(19), "known already");
+    let status = rig.clients.status().await;
+    assert_eq!(status.archived, Some(19), "it is told whether or not pruning waits for it");
 }
 
 #[tokio::test]

@@ -1,0 +1,71 @@
+//! What PostgreSQL's errors mean for a worker: whether the same step may succeed later, and what a
+//! person is told.
+
+use std::error::Error;
+
+use deadpool_postgres::{HookError, PoolError};
+use tokio_postgres::error::SqlState;
+
+use crate::IndexError;
+
+/// What goes on may be over later: the server restarts, is full, is busy, or somebody was first.
+fn may_pass(state: &SqlState) -> bool {
+    let code = state.code();
+    // Connections, resources, the operator's hand (a stop, a timeout), conflicts, locks, and a row
+    // whose range is not there yet; a server that became a standby answers 25006.
+    ["08", "53", "57", "58", "40"].iter().any(|class| code.starts_with(class))
+        || [SqlState::LOCK_NOT_AVAILABLE, SqlState::READ_ONLY_SQL_TRANSACTION].contains(state)
+}
+
+/// An error of the connection or of a statement.
+pub(super) fn failure(doing: &str, error: &tokio_postgres::Error) -> IndexError {
+    let (reason, retryable) = if let Some(db) = error.as_db_error() {
+        let hint = db.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let text = format!("{} [{}]{hint}", db.message(), db.code().code());
+        (text, may_pass(db.code()))
+    } else {
+        // No answer of the server: the connection broke or never came to be. What it cannot be
+        // read as, or how it wants to be spoken to, does not change by itself.
+        let lasting = error.source().is_some_and(|cause| {
+            let io = cause.downcast_ref::<std::io::Error>();
+            io.is_none_or(|io| {
+                io.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<rustls::Error>)
+            })
+        });
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        (format!("{error}{cause}"), !lasting)
+    };
+    let reason = format!("PostgreSQL, while {doing}: {reason}; nothing of it was written");
+    IndexError::Sink { reason, retryable }
+}
+
+/// No connection could be had.
+pub(super) fn no_connection(shown: &str, error: PoolError) -> IndexError {
+    let doing = format!("connecting to {shown}");
+    match error {
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            failure(&doing, &error)
+        }
+        PoolError::Timeout(_) => {
+            IndexError::busy_sink(format!("PostgreSQL, while {doing}: no connection in time"))
+        }
+        other => IndexError::sink(format!("PostgreSQL, while {doing}: {other}")),
+    }
+}
+
+/// A number that PostgreSQL's column does not hold.
+pub(super) fn too_large(what: &str, value: impl std::fmt::Display) -> IndexError {
+    IndexError::sink(format!("{what} {value} is beyond what the index holds; nothing was written"))
+}
+
+/// Says what was being done when it failed.
+pub(super) trait Told<T> {
+    /// The value, or an error that says what was being done.
+    fn told(self, doing: &str) -> Result<T, IndexError>;
+}
+
+impl<T> Told<T> for Result<T, tokio_postgres::Error> {
+    fn told(self, doing: &str) -> Result<T, IndexError> {
+        self.map_err(|error| failure(doing, &error))
+    }
+}

@@ -1,0 +1,245 @@
+//! What a sink must be able to do: for a worker ([`Sink`]) and for readers ([`IndexReader`]).
+//!
+//! A sink is a cache of the chain: it can be dropped and built again. All its methods may be called
+//! from any task; the writes take turns. What deliberately does not live here: anything that knows
+//! SQL.
+//!
+//! Several workers that share a backfill do it through a sink of their own kind: `cursor` answers
+//! where in its leased range it stands, `commit` writes rows and that place, and a worker with
+//! `until` set ends at the end of the range.
+
+pub mod sqlite;
+
+use alloy_primitives::{Address, B256};
+use secateur_core::{BlockHash, Cursor, Height, TxId};
+
+use crate::{Batch, BlockRow, DailyRow, ErrorClass, GapRow, IndexError, LogRow, PartRow, TxRow};
+
+/// Rows that one call of a reader answers at most.
+pub const MAX_PAGE: usize = 1_000;
+
+/// Whose rows an index holds. Written at first use; a worker of another chain is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The chain's id.
+    pub chain_id: u64,
+    /// The codec's name, `evm` or `opaque`.
+    pub codec: String,
+    /// Which logs are kept, as [`crate::LogFilter`] writes itself; `off` if none are.
+    pub logs: String,
+}
+
+/// What a worker tells the index outside a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Note {
+    /// The source's newest exportable block.
+    pub head: Option<Height>,
+    /// What went wrong last. It stays until something else goes wrong, and counts to its day.
+    pub error: Option<(ErrorClass, String)>,
+    /// The worker's clock, in seconds since 1970.
+    pub at: u64,
+}
+
+/// What a step of retention did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retained {
+    /// Blocks whose rows went.
+    pub blocks: u64,
+    /// Rows of all tables that went, as far as the sink counts them.
+    pub rows: u64,
+    /// More is due: ask again.
+    pub more: bool,
+}
+
+/// Where a worker writes.
+pub trait Sink: Send + Sync + 'static {
+    /// Notes whose index this is, or refuses (`Refused`) if it is another's. An index without its
+    /// `logs` setting takes it over; another one than before is noted for blocks to come.
+    fn bind(&self, identity: &Identity) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Where to go on; none if nothing was ever written.
+    fn cursor(&self) -> impl Future<Output = Result<Option<Cursor>, IndexError>> + Send;
+
+    /// The hash of the block below the cursor, if it is known: the next block stands on it.
+    fn tip(&self) -> impl Future<Output = Result<Option<BlockHash>, IndexError>> + Send;
+
+    /// Writes a batch in one transaction: rows, cursor, `last_head`, `last_ingest_at` and the day's
+    /// counts. A failure leaves everything where it was.
+    fn commit(&self, batch: Batch) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Notes a gap and moves the cursor behind it, in one transaction.
+    fn record_gap(
+        &self,
+        gap: GapRow,
+        next: Cursor,
+    ) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Notes what is known of the source, and what went wrong.
+    fn note(&self, note: Note) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Notes an archive part, and its bytes to the day of `at`. One that is there already changes
+    /// nothing; another one of the same first block is refused.
+    fn add_part(
+        &self,
+        part: PartRow,
+        at: u64,
+    ) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Archive parts from a first block on, oldest first; at most [`MAX_PAGE`].
+    fn parts(
+        &self,
+        from: Height,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<PartRow>, IndexError>> + Send;
+
+    /// The archive part with the highest blocks.
+    fn last_part(&self) -> impl Future<Output = Result<Option<PartRow>, IndexError>> + Send;
+
+    /// Removes rows of blocks whose timestamp is below `cutoff`, oldest first, at most about
+    /// `max_blocks` of them in one transaction. The newest block always stays.
+    fn retain(
+        &self,
+        cutoff: u64,
+        max_blocks: u32,
+    ) -> impl Future<Output = Result<Retained, IndexError>> + Send;
+
+    /// What is due from time to time: a checkpoint, partitions ahead of the cursor, the day's
+    /// growth. `at` is the worker's clock.
+    fn maintain(&self, at: u64) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// The bytes that the sink takes.
+    fn size_bytes(&self) -> impl Future<Output = Result<u64, IndexError>> + Send;
+}
+
+/// What `meta` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IndexMeta {
+    /// The schema's version.
+    pub schema_version: u32,
+    /// The chain's id; absent before first use.
+    pub chain_id: Option<u64>,
+    /// The codec.
+    pub codec: Option<String>,
+    /// Which logs are kept.
+    pub logs: Option<String>,
+    /// Where the worker goes on.
+    pub cursor: Option<Cursor>,
+    /// The source's newest exportable block, when it was last asked.
+    pub last_head: Option<Height>,
+    /// When a batch was last written, in seconds since 1970.
+    pub last_ingest_at: Option<u64>,
+    /// What went wrong last, as JSON `{"at","class","message"}`.
+    pub last_error: Option<String>,
+}
+
+/// Which block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockKey {
+    /// By its number.
+    Number(Height),
+    /// By its hash.
+    Hash(BlockHash),
+}
+
+/// In which role an address is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// As sender, receiver or created contract.
+    #[default]
+    Any,
+    /// As sender.
+    From,
+    /// As receiver, or as the contract that was created.
+    To,
+}
+
+/// A place in the chain inside a block: of a transaction, or of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The block.
+    pub block_number: Height,
+    /// The transaction's or log's place in it.
+    pub index: u32,
+}
+
+/// Which logs. At least one of address and topic is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogQuery {
+    /// Of this contract.
+    pub address: Option<Address>,
+    /// With this first topic.
+    pub topic0: Option<B256>,
+    /// Not below this block.
+    pub from_block: Option<Height>,
+    /// Not above this block.
+    pub to_block: Option<Height>,
+}
+
+/// Reads of an index, beside a worker that writes. All listings are by key, never by offset, and
+/// return at most `limit` and at most [`MAX_PAGE`] rows.
+pub trait IndexReader: Send + Sync + 'static {
+    /// What `meta` says.
+    fn meta(&self) -> impl Future<Output = Result<IndexMeta, IndexError>> + Send;
+
+    /// One block.
+    fn block(
+        &self,
+        key: BlockKey,
+    ) -> impl Future<Output = Result<Option<BlockRow>, IndexError>> + Send;
+
+    /// Blocks below `before` (or from the newest on), newest first.
+    fn blocks(
+        &self,
+        before: Option<Height>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<BlockRow>, IndexError>> + Send;
+
+    /// Transactions of a block from a place on, in order.
+    fn block_txs(
+        &self,
+        number: Height,
+        from_index: u32,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<TxRow>, IndexError>> + Send;
+
+    /// One transaction; the newest one where an id comes twice.
+    fn tx(&self, hash: TxId) -> impl Future<Output = Result<Option<TxRow>, IndexError>> + Send;
+
+    /// An address's transactions before a place (or from the newest on), newest first, each once.
+    fn address_txs(
+        &self,
+        address: Address,
+        role: Role,
+        before: Option<Place>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<TxRow>, IndexError>> + Send;
+
+    /// Logs before a place (or from the newest on), newest first.
+    fn logs(
+        &self,
+        query: LogQuery,
+        before: Option<Place>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<LogRow>, IndexError>> + Send;
+
+    /// Archive parts from a first block on, oldest first.
+    fn list_parts(
+        &self,
+        from: Height,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<PartRow>, IndexError>> + Send;
+
+    /// Gaps from a first block on, oldest first.
+    fn gaps(
+        &self,
+        from: Height,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<GapRow>, IndexError>> + Send;
+
+    /// Days below `before` (or from the newest on), newest first.
+    fn days(
+        &self,
+        before: Option<u32>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<DailyRow>, IndexError>> + Send;
+}

@@ -1,0 +1,89 @@
+//! Where blocks come from: a node over gRPC ([`GrpcSource`]), or an archive. Whoever speaks the
+//! export rules can be one.
+
+mod archived;
+mod assembler;
+#[cfg(test)]
+mod assembler_tests;
+mod grpc;
+mod stream;
+mod token;
+
+use secateur_core::{BlockMeta, Height, Part, Payloads, Strength};
+
+pub use archived::{ArchiveBlocks, ArchiveSource};
+pub use assembler::Assembler;
+pub use grpc::{GrpcOptions, GrpcSource};
+pub use stream::GrpcBlocks;
+pub use token::read_token;
+
+use crate::IndexError;
+
+/// A whole block as a source gives it. A source that speaks export v1 tells no meta.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceBlock {
+    /// Its number.
+    pub height: Height,
+    /// What names it, if the source says so.
+    pub meta: Option<BlockMeta>,
+    /// What it holds.
+    pub payloads: Payloads,
+}
+
+/// What a source says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SourceStatus {
+    /// The chain, if the source says so.
+    pub chain_id: Option<u64>,
+    /// The newest exportable block.
+    pub head: Option<Height>,
+    /// The oldest block that is still there.
+    pub oldest: Option<Height>,
+    /// The boundary: everything at or below it is gone.
+    pub pruned_before: Option<Height>,
+    /// Everything up to here is in parts that the source has verified.
+    pub archived: Option<Height>,
+}
+
+/// Where blocks come from.
+pub trait Source: Send + Sync + 'static {
+    /// Blocks in order.
+    type Blocks: Blocks;
+
+    /// The newest exportable block.
+    fn head(&self) -> impl Future<Output = Result<Option<Height>, IndexError>> + Send;
+
+    /// Blocks from a height on, or from the oldest exportable one on. Nothing is asked yet.
+    /// `want_meta` asks for blocks with their meta, where the source has a way to tell it.
+    fn blocks(&self, from: Option<Height>, want_meta: bool) -> Self::Blocks;
+
+    /// What the source says of itself.
+    fn status(&self) -> impl Future<Output = Result<SourceStatus, IndexError>> + Send;
+
+    /// Registers a consumer, so that nothing is cut before it has it.
+    fn register(
+        &self,
+        consumer: &str,
+        strength: Strength,
+    ) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Tells that a registered consumer has everything up to a height.
+    fn ack_exported(
+        &self,
+        consumer: &str,
+        height: Height,
+    ) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Tells of an archive part; how far everything is archived is the answer.
+    fn ack_archived(
+        &self,
+        part: &Part,
+    ) -> impl Future<Output = Result<Option<Height>, IndexError>> + Send;
+}
+
+/// Blocks in order, without a gap.
+pub trait Blocks: Send + 'static {
+    /// The next block; none while there is no newer one. Ask again later then. After an error it
+    /// is done for: take a new one from where this one came to.
+    fn next(&mut self) -> impl Future<Output = Result<Option<SourceBlock>, IndexError>> + Send;
+}

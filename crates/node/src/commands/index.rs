@@ -1,0 +1,131 @@
+//! `index`: pulls a node's history into a sink, and into an archive beside it, until it is told to
+//! stop; `index promote` moves an index to PostgreSQL.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use secateur_core::{Height, format_bytes};
+use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
+use secateur_index::sink::sqlite::SqliteReader;
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::node::start_log;
+use crate::cli::{IndexArgs, IndexCommand, IndexVerb};
+use crate::config::{self, Log};
+use crate::crypto;
+use crate::data_dir::DEFAULT_DATA;
+use crate::error::NodeError;
+use crate::indexer::{self, Done, Look, RowsInto, no_password};
+use crate::ui::words::{count, height};
+use crate::ui::{Progress, Sheet, Ui};
+
+/// The exit code of a second signal, which does not wait: that of an interrupted shell command.
+const IMPATIENT: i32 = 130;
+
+pub(crate) fn run(
+    command: IndexCommand,
+    named: Option<PathBuf>,
+    ui: Ui,
+) -> Result<(), anyhow::Error> {
+    match command.verb {
+        Some(IndexVerb::Promote { from, to }) => promote(&from, &to, ui),
+        None => work(&command.args, named, ui),
+    }
+}
+
+fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
+    let layers = config::index_layers(args)?;
+    start_log(&Log::of(&layers)?)?;
+    let data = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
+    let job = config::job(&layers, args, &data)?;
+    let look = Arc::new(Look::new(ui));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("secateur-index")
+        .build()
+        .context("starting the threads that index")?;
+    let done = runtime.block_on(async {
+        let stop = stop_on_signals()?;
+        let look: Arc<Look> = Arc::clone(&look);
+        indexer::run(&job, stop, look).await
+    });
+    look.end();
+    let done = done?;
+    ui.answer(&done, || text(&done))
+}
+
+/// A flag that the first signal sets; a second one ends the process at once.
+fn stop_on_signals() -> Result<watch::Receiver<bool>, anyhow::Error> {
+    let (say, stop) = watch::channel(false);
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if say.send_replace(true) {
+                std::process::exit(IMPATIENT);
+            }
+            tracing::info!("stopping; what was pulled is written first");
+        }
+    });
+    Ok(stop)
+}
+
+fn text(done: &Done) -> String {
+    let mut sheet = Sheet::default();
+    sheet.row("indexed", height(done.indexed)).row("head", height(done.head));
+    if done.archived.is_some() {
+        sheet.row("archived", height(done.archived));
+    }
+    sheet.row("index", format_bytes(done.sink_bytes));
+    sheet.finish()
+}
+
+/// What was moved.
+#[derive(Debug, Serialize)]
+struct Moved {
+    tables: BTreeMap<&'static str, u64>,
+    /// Where the worker goes on.
+    next: Height,
+}
+
+fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
+    no_password("to", to)?;
+    let places = (RowsInto::parse(from), RowsInto::parse(to));
+    let (Ok(RowsInto::Sqlite(from)), Ok(RowsInto::Postgres(to))) = places else {
+        let reason = "an index is moved --from sqlite:<file> --to postgres://…";
+        return Err(NodeError::Usage(reason.into()).into());
+    };
+    crypto::install_provider();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the threads that move")?;
+    let mut progress = Progress::start(ui, "promote");
+    let moved = runtime.block_on(async {
+        let from = SqliteReader::open(&from)?;
+        let to = PostgresSink::open(&Address::parse(&to)?, PostgresOptions::default()).await?;
+        secateur_index::postgres::promote(&from, &to, |at| progress.at(at.at, at.end)).await
+    });
+    progress.end();
+    let moved = moved?;
+    let moved = Moved { tables: moved.tables.into_iter().collect(), next: moved.next };
+    ui.answer(&moved, || {
+        let mut sheet = Sheet::default();
+        for (table, rows) in &moved.tables {
+            sheet.row(table, format_args!("{} rows, the same on both sides", count(*rows)));
+        }
+        sheet.row(
+            "next",
+            format_args!("block {}; go on with --sink <the new one>", count(moved.next)),
+        );
+        sheet.finish()
+    })
+}
