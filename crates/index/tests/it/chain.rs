@@ -188,7 +188,7 @@ pub async fn run<S: Source>(
     let (_stop, stopping) = watch::channel(false);
     let worker = worker(source, sink, options, Arc::new(()));
     let working = worker.run(stopping);
-    tokio::time::timeout(Duration::from_secs(60), working).await.expect("a worker that ends")
+    tokio::time::timeout(Duration::from_mins(1), working).await.expect("a worker that ends")
 }
 
 /// Everything that an index says of its chain.

@@ -51,7 +51,7 @@ fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::
     let done = runtime.block_on(async {
         let stop = stop_on_signals()?;
         let look: Arc<Look> = Arc::clone(&look);
-        indexer::run(&job, stop, look).await
+        Box::pin(indexer::run(&job, stop, look)).await
     });
     look.end();
     let done = done?;

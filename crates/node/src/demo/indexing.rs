@@ -175,5 +175,5 @@ fn work(job: &Job, stop: watch::Receiver<bool>, look: Arc<Look>) -> Result<Done,
         .thread_name("secateur-index")
         .build()
         .context("starting the threads that index")?;
-    runtime.block_on(indexer::run(job, stop, look))
+    runtime.block_on(Box::pin(indexer::run(job, stop, look)))
 }
