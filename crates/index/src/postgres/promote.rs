@@ -107,13 +107,15 @@ pub async fn promote(
         at = next;
     }
     move_small(from, to, &source).await?;
-    let tables = compare(from, to, end, &mut progress).await?;
+    let compared = compare(from, to, end, &mut progress).await;
+    // Before what they say: a source that moved differs for that reason alone.
     if Source::read(from).await?.cursor != source.cursor {
         return Err(IndexError::busy_sink(
             "the SQLite index grew while it was moved; stop its worker and run this again, it goes \
              on where it is",
         ));
     }
+    let tables = compared?;
     finish(to, &source).await?;
     Ok(Promoted { tables, next: end })
 }
@@ -197,11 +199,14 @@ async fn move_small(
         }
         at = gaps.last().and_then(|gap| gap.block_from.checked_add(1));
     }
+    // Days may have grown since a move that was broken off, unless the target counts by itself now.
+    let target = read::cursor(&transaction).await?;
+    let again = target.is_none_or(|target| target.block_number <= source.cursor.block_number);
     let mut before = None;
     loop {
         let days = from.days(before, MAX_PAGE).await?;
         for day in &days {
-            move_day(&transaction, day).await?;
+            move_day(&transaction, day, again).await?;
         }
         before = days.last().map(|day| day.day);
         if before.is_none() {
@@ -218,19 +223,27 @@ async fn move_small(
     transaction.commit().await.told(DOING)
 }
 
-async fn move_day(transaction: &Transaction<'_>, day: &DailyRow) -> Result<(), IndexError> {
+/// Moves a day's counts; with `again` also over what an earlier move left.
+async fn move_day(
+    transaction: &Transaction<'_>,
+    day: &DailyRow,
+    again: bool,
+) -> Result<(), IndexError> {
     let sql = "insert into metrics_daily (day, raw_bytes, compressed_bytes, growth_bytes, \
         blocks_ingested, errors) values (date '1970-01-01' + $1::integer, $2, $3, $4, $5, $6) \
-        on conflict (day) do nothing";
+        on conflict (day) do update set raw_bytes = excluded.raw_bytes, \
+        compressed_bytes = excluded.compressed_bytes, growth_bytes = excluded.growth_bytes, \
+        blocks_ingested = excluded.blocks_ingested, errors = excluded.errors where $7";
     let number = |value: u64| i64::try_from(value).map_err(|_| too_large("a count", value));
     let date = i32::try_from(day.day).map_err(|_| too_large("day", day.day))?;
-    let values: [&(dyn ToSql + Sync); 6] = [
+    let values: [&(dyn ToSql + Sync); 7] = [
         &date,
         &number(day.raw_bytes)?,
         &number(day.compressed_bytes)?,
         &day.growth_bytes,
         &number(day.blocks_ingested)?,
         &number(day.errors)?,
+        &again,
     ];
     transaction.execute(sql, &values).await.told(DOING)?;
     Ok(())

@@ -27,8 +27,12 @@ use crate::IndexError;
 
 /// The largest answer that is read; the node's own limit is far below.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// What the node may send ahead of us.
+/// What the node may send ahead of us on one stream.
 const WINDOW: u32 = 4 * 1024 * 1024;
+/// What it may send ahead on all of them together: as much as HTTP/2 can say. A stream that waits
+/// for its reader has used up its own window only; an answer to another call, which that reader may
+/// be waiting for, still comes through. The streams are few, and each has its limit.
+const WINDOW_OF_ALL: u32 = (1 << 31) - 1;
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub(super) type Link = InterceptedService<Channel, Bearer>;
@@ -121,7 +125,7 @@ fn endpoint(options: &GrpcOptions) -> Result<Endpoint, IndexError> {
         .http2_keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(10))
         .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW);
+        .initial_connection_window_size(WINDOW_OF_ALL);
     if options.url.starts_with("https:") {
         let mut tls = ClientTlsConfig::new();
         tls = match &options.ca_file {

@@ -120,13 +120,66 @@ impl V2 for Served {
 
 /// Serves a store on a free port, with streams or without.
 async fn serve(history: &History, streams: bool) -> GrpcSource {
+    serve_with(history, streams.then(|| Served(Arc::clone(&history.store)))).await
+}
+
+/// Serves a store on a free port, with these streams.
+async fn serve_with(history: &History, streams: Option<impl V2>) -> GrpcSource {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let v1 = V1Server::new(Served(Arc::clone(&history.store)));
-    let v2 = streams.then(|| V2Server::new(Served(Arc::clone(&history.store))));
+    let v2 = streams.map(V2Server::new);
     let server = tonic::transport::Server::builder().add_service(v1).add_optional_service(v2);
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    GrpcSource::new(&GrpcOptions::new(format!("http://{address}"))).unwrap()
+    let timeout = std::time::Duration::from_secs(5);
+    GrpcSource::new(&GrpcOptions { timeout, ..GrpcOptions::new(format!("http://{address}")) })
+        .unwrap()
+}
+
+/// A stream of more than any window: 64 MiB.
+struct Wide;
+
+#[tonic::async_trait]
+impl V2 for Wide {
+    type StreamStream = tokio_stream::Iter<std::vec::IntoIter<Result<StreamResponse, Status>>>;
+
+    async fn stream(
+        &self,
+        _request: Request<StreamRequest>,
+    ) -> Result<Response<Self::StreamStream>, Status> {
+        let bytes = bytes::Bytes::from(vec![7; 256 << 10]);
+        let responses = (0..256).map(|block_number| {
+            let frames = Segment::ALL.map(|segment| {
+                let bytes = if segment == Segment::Block { bytes.clone() } else { "".into() };
+                Frame {
+                    block_number,
+                    segment: segment.tag().into(),
+                    payload_len: u32::try_from(bytes.len()).unwrap(),
+                    bytes,
+                    ends_block: segment == Segment::TxIndex,
+                    ..Frame::default()
+                }
+            });
+            Ok(StreamResponse { frames: frames.to_vec() })
+        });
+        Ok(Response::new(tokio_stream::iter(responses.collect::<Vec<_>>())))
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_holds_up_no_other_call() {
+    let history = History::new(&blocks(3));
+    let source = serve_with(&history, Some(Wide)).await;
+    // An index and an archive that both wait for something else, with full windows.
+    let mut waiting = [source.blocks(None, false), source.blocks(None, false)];
+    for blocks in &mut waiting {
+        assert_eq!(blocks.next().await.unwrap().unwrap().height, 0);
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(source.head().await.unwrap(), Some(2));
+    for blocks in &mut waiting {
+        assert_eq!(blocks.next().await.unwrap().unwrap().height, 1);
+    }
 }
 
 #[tokio::test]

@@ -127,6 +127,33 @@ async fn one_that_was_broken_off_goes_on_where_it_was() {
     assert_eq!(listing(&sink).await, listing(&sqlite).await);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_grew_is_told_and_the_next_try_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite = SqliteSink::open(&directory.path().join("index.sqlite")).unwrap();
+    sqlite.bind(&identity(7)).await.unwrap();
+    sqlite.commit(batch(0..1_500)).await.unwrap();
+    let (sink, _) = fresh().await;
+    let grew = std::sync::Once::new();
+    let error = promote(&sqlite.reader(), &sink, |progress| {
+        if progress.phase == PromotePhase::Comparing {
+            // The worker was not stopped.
+            grew.call_once(|| {
+                let batch = sqlite.commit(batch(1_500..1_700));
+                tokio::task::block_in_place(|| {
+                    tokio::runtime::Handle::current().block_on(batch).unwrap();
+                });
+            });
+        }
+    })
+    .await
+    .unwrap_err();
+    assert!(error.to_string().contains("grew while it was moved"), "{error}");
+    let done = promote(&sqlite.reader(), &sink, |_| ()).await.unwrap();
+    assert_eq!((done.next, done.tables[0]), (1_700, ("blocks", 1_700)));
+    assert_eq!(listing(&sink).await, listing(&sqlite.reader()).await);
+}
+
 async fn tampered(sqlite: &SqliteReader, sql: &str, table: &str) {
     let (sink, url): (PostgresSink, String) = fresh().await;
     promote(sqlite, &sink, |_| ()).await.unwrap();

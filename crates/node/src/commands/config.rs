@@ -56,15 +56,22 @@ fn check_files(config: &Config) -> Result<(), anyhow::Error> {
 
 /// A value as it may be shown: an address without its user and password.
 fn shown<'a>(key: &Key, text: &'a str) -> Cow<'a, str> {
+    if !key.is_address() {
+        return text.into();
+    }
     let parts = text.split_once("://").and_then(|(scheme, rest)| {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at_checked(end)?;
         let (_, host) = authority.rsplit_once('@')?;
         Some(format!("{scheme}://…@{host}{path}"))
     });
-    match parts {
-        Some(masked) if key.is_address() => masked.into(),
-        _ => text.into(),
+    let text = parts.map_or(Cow::Borrowed(text), Cow::Owned);
+    match text.split_once("password=") {
+        Some((before, after)) => {
+            let rest = after.find('&').and_then(|end| after.get(end..)).unwrap_or_default();
+            format!("{before}password=…{rest}").into()
+        }
+        None => text,
     }
 }
 
@@ -90,6 +97,8 @@ mod tests {
             ("http://me:secret@node:8545/x?y@z", "http://…@node:8545/x?y@z"),
             ("https://a@b@node", "https://…@node"),
             ("http://node:8545/key@x", "http://node:8545/key@x"),
+            ("postgres://me@host/db?password=secret", "postgres://…@host/db?password=…"),
+            ("postgres://host/db?password=secret&a=b", "postgres://host/db?password=…&a=b"),
             ("", ""),
         ] {
             assert_eq!(shown(&url, text), wanted);

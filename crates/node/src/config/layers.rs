@@ -119,7 +119,10 @@ impl Layers {
     ) -> Result<Option<T>, NodeError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let bad = |reason| {
-            NodeError::Usage(format!("{name} = `{}` (from {}): {reason}", value.text, value.origin))
+            // An address may hold a password, also one that cannot be read as an address.
+            let address = KEYS.iter().any(|key| key.name == name && key.is_address());
+            let shown = if address { "…" } else { value.text.as_str() };
+            NodeError::Usage(format!("{name} = `{shown}` (from {}): {reason}", value.origin))
         };
         read(&value.text).map(Some).map_err(bad)
     }

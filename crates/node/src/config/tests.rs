@@ -71,6 +71,15 @@ fn a_bad_value_is_named_with_its_origin() {
 }
 
 #[test]
+fn an_address_that_is_not_one_is_not_repeated() {
+    let mut layers = Layers::defaults();
+    layers.flag("index.sink", "sink", Some("postgres//me:secret@host/db".into()));
+    let error = layers.read("index.sink", crate::indexer::RowsInto::parse).unwrap_err();
+    assert!(error.to_string().contains("(from --sink)"), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[test]
 fn every_key_has_a_section_and_help_and_no_two_share_a_variable() {
     let mut names: Vec<String> = keys::KEYS.iter().map(Key::variable).collect();
     names.sort();

@@ -94,7 +94,8 @@ impl RowsInto {
 pub(crate) fn no_password(flag: &str, text: &str) -> Result<(), NodeError> {
     let authority = text.split_once("://").and_then(|(_, rest)| rest.split(['/', '?']).next());
     let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);
-    if user.is_some_and(|user| user.contains(':')) {
+    let named = text.split(['?', '&', ' ']).any(|pair| pair.starts_with("password="));
+    if named || user.is_some_and(|user| user.contains(':')) {
         return Err(NodeError::Usage(format!(
             "--{flag} holds a password, which everybody on this machine can read; put it into \
              ~/.pgpass, or the address into SECATEUR_INDEX_SINK or the configuration file"
@@ -122,6 +123,27 @@ pub(crate) async fn only_chain(
                 several.join(", ")
             ))
             .into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_on_a_command_line_is_refused_wherever_it_stands_and_not_repeated() {
+        for text in [
+            "postgres://me:secret@host/db",
+            "postgres://me@host/db?password=secret",
+            "postgres://me@host/db?sslmode=require&password=secret",
+            "host=here password=secret",
+        ] {
+            let error = no_password("sink", text).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        for text in ["postgres://me@host/db", "postgres://[::1]:5432/db", "sqlite:a:b"] {
+            no_password("sink", text).unwrap();
         }
     }
 }
