@@ -60,6 +60,10 @@ pub struct PruneStatus {
     pub export_head: Option<Height>,
     /// The newest block that is final.
     pub finalized: Option<Height>,
+    /// Everything up to here that was not cut before is in verified archive parts, whether or not
+    /// pruning waits for that.
+    #[serde(default)]
+    pub archived: Option<Height>,
     /// The boundary, inclusive: everything at or below it is gone.
     pub pruned_before_block: Option<Height>,
     /// The oldest block that is here.

@@ -55,6 +55,7 @@ fn status() -> PruneStatus {
         head: Some(20),
         export_head: Some(19),
         finalized: Some(19),
+        archived: Some(9),
         pruned_before_block: Some(7),
         oldest_kept_block: Some(8),
         oldest_kept_timestamp: Some(1_700_000_000),

@@ -53,6 +53,9 @@ fn heights(sheet: &mut Sheet, status: &PruneStatus) {
         ),
         None => sheet.row("boundary", "none (nothing was ever pruned)"),
     };
+    if let Some(archived) = status.archived {
+        sheet.row("archived", format_args!("{} (verified parts reach so far)", count(archived)));
+    }
     if let (Some(oldest), Some(head)) = (status.oldest_kept_block, status.head) {
         let kept = (head + 1).saturating_sub(oldest);
         sheet.row("kept", format_args!("{}, {} to {}", blocks(kept), count(oldest), count(head)));

@@ -124,11 +124,10 @@ pub(super) fn block_out(block: Block) -> pb::Block {
     }
 }
 
-/// The status. Where archiving does not hold pruning back, nothing is said of it.
+/// The status.
 pub(super) fn prune_status(status: PruneStatus) -> pb::GetStatusResponse {
-    let archive = status.holds.iter().find(|hold| hold.kind == secateur_core::HoldKind::Archive);
     pb::GetStatusResponse {
-        archived: archive.and_then(|hold| hold.limit),
+        archived: status.archived,
         head: status.head,
         finalized: status.finalized,
         export_head: status.export_head,

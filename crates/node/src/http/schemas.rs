@@ -118,6 +118,7 @@ const STATUS: Fields = &[
     ("head", "int?"),
     ("export_head", "int?"),
     ("finalized", "int?"),
+    ("archived", "int?"),
     ("pruned_before_block", "int?"),
     ("oldest_kept_block", "int?"),
     ("oldest_kept_timestamp", "int?"),

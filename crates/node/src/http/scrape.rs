@@ -13,7 +13,7 @@ use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
-use secateur_core::{Height, HoldKind, PruneStatus, StopReason};
+use secateur_core::{Height, PruneStatus, StopReason};
 use tokio::time::{Instant, timeout};
 
 use super::v1::Answer;
@@ -201,9 +201,8 @@ fn heights(to: &mut Gauges, status: &PruneStatus) {
     to.maybe("history_boundary_block", help, status.pruned_before_block);
     let help = "The timestamp of the oldest block here";
     to.maybe("history_oldest_kept_timestamp_seconds", help, status.oldest_kept_timestamp);
-    let archive = status.holds.iter().find(|hold| hold.kind == HoldKind::Archive);
     let help = "Every block up to it is in a verified archive part";
-    to.maybe("history_archived_block", help, archive.and_then(|hold| hold.limit));
+    to.maybe("history_archived_block", help, status.archived);
 }
 
 fn pruning(to: &mut Gauges, status: &PruneStatus) {

@@ -115,9 +115,12 @@ async fn the_stream_is_the_chain_byte_for_byte_like_v1() {
     let taken = read(&rig.clients, StreamRequest::default()).await;
     assert!(taken.blocks == whole(&blocks));
     for (block, (number, meta)) in blocks.iter().zip(&taken.metas) {
-        let said = block.meta.as_ref().unwrap();
-        assert_eq!((said.number, said.timestamp), (*number, meta.timestamp));
-        assert_eq!((&said.hash, &said.parent_hash), (&meta.hash, &meta.parent_hash));
+        let said = &block.meta;
+        assert_eq!((said.height, said.timestamp), (*number, meta.timestamp));
+        assert_eq!(
+            (&said.hash.0[..], &said.parent_hash.0[..]),
+            (&meta.hash[..], &meta.parent_hash[..])
+        );
     }
     let mut polled = Whole::new();
     let mut at = None;
@@ -274,14 +277,15 @@ async fn a_stop_ends_streams_and_never_lets_half_a_stream_look_whole() {
     let rig = Rig::with(&chain(0..=79, 1 << 20, 0)).await;
     let follow = StreamRequest { follow: true, ..from(79) };
     let mut following = open(&rig.clients, follow).await;
-    following.message().await.unwrap().unwrap();
+    let (mut followed, mut half) = (Taken::default(), Taken::default());
+    followed.take(following.message().await.unwrap().unwrap());
     let mut stuck = open(&rig.clients, from(0)).await;
-    stuck.message().await.unwrap().unwrap();
+    half.take(stuck.message().await.unwrap().unwrap());
     let began = Instant::now();
     rig.node.process.signal("TERM");
-    let (_, end) = Taken::all(following).await;
+    let (_, end) = followed.rest(following).await;
     assert_eq!(end.unwrap_err().code(), Code::Unavailable);
-    let (_, end) = Taken::all(stuck).await;
+    let (_, end) = half.rest(stuck).await;
     end.expect_err("a stream that was cut short");
     let (code, _) = rig.node.process.end();
     assert_eq!(code, 0);

@@ -329,6 +329,8 @@ async fn a_part_is_compared_with_the_blocks_before_it_counts() {
     assert_eq!(archived(10, 19).await, None, "the blocks below are in no part");
     assert_eq!(archived(0, 9).await, Some(19));
     assert_eq!(archived(0, 9).await, Some(19), "known already");
+    let status = rig.clients.status().await;
+    assert_eq!(status.archived, Some(19), "it is told whether or not pruning waits for it");
 }
 
 #[tokio::test]

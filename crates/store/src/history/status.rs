@@ -52,6 +52,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             head: state.head.map(|tip| tip.height),
             export_head: export_head(state, &settings),
             finalized: export_head(state, &settings),
+            archived: state.archived,
             pruned_before_block: state.boundary,
             oldest_kept_block: state.oldest_kept(),
             oldest_kept_timestamp: oldest.map(|record| record.meta.timestamp),
