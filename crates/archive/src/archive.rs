@@ -1,21 +1,34 @@
-//! An archive: a place with parts in it.
+//! An archive: a place with parts in it. Listing them, and reading them with everything checked.
 
+use std::fs;
 use std::ops::RangeInclusive;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use futures_util::Stream;
+use futures_util::stream::{Stream, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+use object_store::prefix::PrefixStore;
 use secateur_core::{Block, Height, Part};
 
+use crate::key::chain_prefix;
 use crate::part::{ObjectRange, PartReader};
-use crate::{ArchiveError, ArchiveUrl, Check, Kind, Manifest, PartKey, Retry, Settings};
+use crate::remote::Remote;
+use crate::settings::s3_client;
+use crate::{
+    ArchiveError, ArchiveUrl, Check, Kind, MAX_MANIFEST_LEN, Manifest, Metrics, PartHeader,
+    PartKey, Retry, Settings,
+};
+
+/// Manifests that are asked for at the same time.
+const MANIFESTS_AHEAD: usize = 8;
+/// More gaps than this are not told.
+const MAX_GAPS: usize = 10_000;
 
 /// A place with parts in it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Archive {
-    #[expect(dead_code, reason = "soon")]
-    store: Arc<dyn ObjectStore>,
-    provider: Arc<str>,
+    pub(crate) remote: Remote,
 }
 
 /// One name of a listing.
@@ -32,82 +45,245 @@ pub struct ListedKey {
 impl Archive {
     /// Opens an archive that is there. For a directory this fails if it does not exist; a bucket
     /// is not asked anything yet.
-    pub fn open(_url: &ArchiveUrl, _settings: &Settings) -> Result<Self, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    pub fn open(url: &ArchiveUrl, settings: &Settings) -> Result<Self, ArchiveError> {
+        let retry = settings.retry;
+        match url {
+            ArchiveUrl::Directory(path) => {
+                let root = fs::canonicalize(path).map_err(ArchiveError::stage("opening", path))?;
+                let store = LocalFileSystem::new_with_prefix(&root)
+                    .map_err(ArchiveError::storage("opening", path.display().to_string()))?
+                    .with_fsync(true);
+                let provider = ArchiveUrl::Directory(root.clone()).to_string();
+                let mut archive = Self::with_store(Arc::new(store), &provider, retry);
+                archive.remote.directory = Some(Arc::from(root.as_path()));
+                Ok(archive)
+            }
+            ArchiveUrl::S3 { bucket, prefix } => {
+                let client = s3_client(bucket, settings)?;
+                let store: Arc<dyn ObjectStore> = if prefix.is_empty() {
+                    client
+                } else {
+                    Arc::new(PrefixStore::new(client, prefix.as_str()))
+                };
+                Ok(Self::with_store(store, &url.to_string(), retry))
+            }
+        }
     }
 
     /// The same, and makes the directory if it is missing.
-    pub fn create(_url: &ArchiveUrl, _settings: &Settings) -> Result<Self, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    pub fn create(url: &ArchiveUrl, settings: &Settings) -> Result<Self, ArchiveError> {
+        if let ArchiveUrl::Directory(path) = url {
+            fs::create_dir_all(path).map_err(ArchiveError::stage("creating", path))?;
+        }
+        Self::open(url, settings)
     }
 
     /// An archive in any object store that lists its names in their order.
-    pub fn with_store(store: Arc<dyn ObjectStore>, provider: &str, _retry: Retry) -> Self {
-        Self { store, provider: provider.into() }
+    pub fn with_store(store: Arc<dyn ObjectStore>, provider: &str, retry: Retry) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let (directory, provider) = (None::<Arc<FilePath>>, provider.into());
+        Self { remote: Remote { store, directory, provider, retry, metrics } }
     }
 
     /// What a locator says of this archive: its address.
     pub fn provider(&self) -> &str {
-        &self.provider
+        &self.remote.provider
+    }
+
+    /// What is counted of requests to it, and by an archiver that writes to it.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.remote.metrics)
+    }
+
+    /// The chains that have parts here, and names at the top that are no chain's.
+    pub(crate) async fn top(&self) -> Result<(Vec<u64>, Vec<String>), ArchiveError> {
+        let list = || self.remote.store.list_with_delimiter(None);
+        let listed = self.remote.patiently("listing", "the archive", list).await?;
+        let mut foreign: Vec<String> =
+            listed.objects.into_iter().map(|meta| meta.location.to_string()).collect();
+        let mut chains = Vec::new();
+        for folder in listed.common_prefixes {
+            let name = folder.to_string();
+            let id = name.strip_prefix("chain=").and_then(|id| id.parse::<u64>().ok());
+            match id.filter(|id| chain_prefix(*id).trim_end_matches('/') == name) {
+                Some(id) => chains.push(id),
+                None => foreign.push(name),
+            }
+        }
+        chains.sort_unstable();
+        Ok((chains, foreign))
     }
 
     /// The chains that have parts here.
     pub async fn chains(&self) -> Result<Vec<u64>, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+        self.top().await.map(|(chains, _)| chains)
+    }
+
+    /// The names of a chain's parts and manifests in their order, which is that of their heights,
+    /// page by page. Names that are no part's are passed over; [`Archive::verify`] tells them.
+    pub fn keys(
+        &self,
+        chain_id: u64,
+        after: Option<&PartKey>,
+    ) -> impl Stream<Item = Result<ListedKey, ArchiveError>> + Send + 'static {
+        let names = self.remote.names(&chain_prefix(chain_id), after.map(PartKey::object));
+        names.try_filter_map(move |name| {
+            let parsed = PartKey::parse(&name.key).ok();
+            if parsed.is_none() {
+                tracing::warn!(key = name.key, "a name in the archive is no part's");
+            }
+            let listed = parsed.map(|(key, kind)| ListedKey { key, kind, size: name.size });
+            futures_util::future::ready(Ok(listed))
+        })
     }
 
     /// The listed parts of a chain that end at `from` or above, in the order of their heights, page
     /// by page: memory does not grow with the archive.
     pub fn parts(
         &self,
-        _chain_id: u64,
-        _from: Height,
+        chain_id: u64,
+        from: Height,
     ) -> impl Stream<Item = Result<Manifest, ArchiveError>> + Send + 'static {
-        futures_util::stream::empty()
+        let archive = self.clone();
+        listed(self.keys(chain_id, None))
+            .try_filter(move |key| futures_util::future::ready(key.last >= from))
+            .map_ok(move |key| {
+                let archive = archive.clone();
+                async move { archive.manifest(&key).await }
+            })
+            .try_buffered(MANIFESTS_AHEAD)
     }
 
     /// The listed part that has a block.
     pub async fn find(
         &self,
-        _chain_id: u64,
-        _height: Height,
+        chain_id: u64,
+        height: Height,
     ) -> Result<Option<Manifest>, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+        let mut keys = std::pin::pin!(listed(self.keys(chain_id, None)));
+        while let Some(key) = keys.try_next().await? {
+            if key.first > height {
+                break;
+            }
+            if height <= key.last {
+                return self.manifest(&key).await.map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// A part's manifest.
-    pub async fn manifest(&self, _key: &PartKey) -> Result<Manifest, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    pub async fn manifest(&self, key: &PartKey) -> Result<Manifest, ArchiveError> {
+        let name = key.manifest();
+        match self.remote.small(&name, MAX_MANIFEST_LEN).await? {
+            Some(bytes) => Manifest::from_bytes(key, &bytes),
+            None => Err(ArchiveError::Missing { key: name, provider: self.provider().to_owned() }),
+        }
     }
 
     /// Opens a part for reading; its header is compared with what is known of it.
-    pub async fn reader(&self, _part: &Part) -> Result<PartReader<ObjectRange>, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    pub async fn reader(&self, part: &Part) -> Result<PartReader<ObjectRange>, ArchiveError> {
+        part.check()?;
+        let key = PartKey::parse_object(&part.locator.key)?;
+        let name = key.object();
+        match self.remote.size(&name).await? {
+            Some(size) if size == part.size => {}
+            Some(size) => {
+                let reason = format!("it has {size} bytes, not {}", part.size);
+                return Err(ArchiveError::damaged(name, reason));
+            }
+            None => {
+                let provider = self.provider().to_owned();
+                return Err(ArchiveError::Missing { key: name, provider });
+            }
+        }
+        let reader = self.open_part(&key, part.size).await?;
+        let header = reader.header();
+        if (header.first, header.last) != (part.first, part.last)
+            || (header.parent_hash, header.last_hash) != (part.parent_hash, part.last_hash)
+        {
+            return Err(ArchiveError::damaged(name, "it has other blocks than it should"));
+        }
+        Ok(reader)
+    }
+
+    /// Opens a part whose size is known; its header is compared with its name.
+    pub(crate) async fn open_part(
+        &self,
+        key: &PartKey,
+        size: u64,
+    ) -> Result<PartReader<ObjectRange>, ArchiveError> {
+        let source = ObjectRange::new(self.remote.clone(), key.object(), size);
+        let reader = PartReader::open(source).await?;
+        let PartHeader { chain_id, day, first, last, .. } = *reader.header();
+        if (chain_id, day, first, last) != (key.chain_id, key.day, key.first, key.last) {
+            return Err(ArchiveError::damaged(key.object(), "it is another part than its name"));
+        }
+        Ok(reader)
     }
 
     /// One block of a part, checked. Reads the part's end, its beginning and one frame.
     pub async fn fetch_block(
         &self,
-        _part: &Part,
-        _height: Height,
-        _check: Check,
+        part: &Part,
+        height: Height,
+        check: Check,
     ) -> Result<Block, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+        self.reader(part).await?.block(height, check).await
     }
 
     /// Reads a whole part and proves that it is what `part` says: its hash, its range, its blocks
     /// and their links. This is a node's own check of an acknowledged part.
-    pub async fn read_back(&self, _part: &Part, _check: Check) -> Result<Manifest, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    pub async fn read_back(&self, part: &Part, check: Check) -> Result<Manifest, ArchiveError> {
+        let reader = self.reader(part).await?;
+        let manifest = reader.scan(check).finish().await?;
+        if !manifest.sha256.to_string().eq_ignore_ascii_case(&part.sha256) {
+            let (key, got) = (part.locator.key.clone(), manifest.sha256);
+            let reason = format!("its SHA-256 is {got}, not {}", part.sha256);
+            return Err(ArchiveError::damaged(key, reason));
+        }
+        if manifest.key().object() != part.locator.key {
+            let reason = "its name has another SHA-256";
+            return Err(ArchiveError::damaged(&*part.locator.key, reason));
+        }
+        Ok(manifest)
     }
 
-    /// The ranges between listed parts that are in none, from the archive's first height on; with
-    /// `upto` also what is missing up to there.
+    /// The ranges that are in no listed part, from the archive's first height on; with `upto` also
+    /// what is missing up to there. Names alone are looked at.
     pub async fn gaps(
         &self,
-        _chain_id: u64,
-        _upto: Option<Height>,
+        chain_id: u64,
+        upto: Option<Height>,
     ) -> Result<Vec<RangeInclusive<Height>>, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+        let mut gaps = Vec::new();
+        let mut next = None;
+        let mut keys = std::pin::pin!(listed(self.keys(chain_id, None)));
+        while let Some(key) = keys.try_next().await? {
+            let expected = match next {
+                Some(expected) => expected,
+                None => self.manifest(&key).await?.origin,
+            };
+            if key.first > expected && gaps.len() < MAX_GAPS {
+                gaps.push(expected..=key.first - 1);
+            }
+            next = Some(expected.max(key.last.saturating_add(1)));
+        }
+        let next = next.unwrap_or(0);
+        if let Some(upto) = upto.filter(|upto| *upto >= next) {
+            gaps.push(next..=upto);
+        }
+        Ok(gaps)
     }
+}
+
+/// The parts of a listing that have a manifest.
+pub(crate) fn listed(
+    keys: impl Stream<Item = Result<ListedKey, ArchiveError>> + Send + 'static,
+) -> impl Stream<Item = Result<PartKey, ArchiveError>> + Send + 'static {
+    keys.try_filter_map(|listed| {
+        let key = (listed.kind == Kind::Manifest).then_some(listed.key);
+        futures_util::future::ready(Ok(key))
+    })
+    .boxed()
 }

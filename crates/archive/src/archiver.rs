@@ -4,13 +4,24 @@
 //! push ─► stage (synced) ─► publish: upload ─► read back ─► manifest ─► read back ─► Part
 //!                                                     caller: row, acknowledgement ─► settled
 //! ```
+//!
+//! Every step can be done again, and every step looks before it writes. A process that ends at any
+//! point is followed by one that opens the same stage and the same archive and goes on.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use secateur_core::{Block, Height, Part};
+use futures_util::TryStreamExt;
+use secateur_core::{Block, BlockHash, Height, Part};
 
-use crate::{Archive, ArchiveError, Check, Codec, Grain, Metrics};
+use crate::archive::listed;
+use crate::grain::Filling;
+use crate::part::{PartHeader, PartWriter};
+use crate::place::Place;
+use crate::remote::{Content, Ensured};
+use crate::stage::{Stage, Staged};
+use crate::{Archive, ArchiveError, Check, Codec, Digest, Grain, Manifest, Metrics, PartKey};
 
 /// What an archiver works with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,48 +77,230 @@ impl ArchiverOptions {
 /// ```
 #[derive(Debug)]
 pub struct Archiver {
-    metrics: Arc<Metrics>,
-    next: Height,
+    archive: Archive,
+    options: ArchiverOptions,
+    stage: Stage,
+    place: Place,
+    current: Option<Current>,
+    waiting: VecDeque<Waiting>,
+    /// A part in the making was lost by an error, or by a call that was dropped half-way.
+    broken: bool,
+}
+
+/// The part in the making.
+#[derive(Debug)]
+struct Current {
+    path: PathBuf,
+    writer: PartWriter,
+    filling: Filling,
+}
+
+/// A finished part, and what is known of it in the archive once it is listed.
+#[derive(Debug)]
+struct Waiting {
+    staged: Staged,
+    listed: Option<Part>,
 }
 
 impl Archiver {
     /// Opens the stage and finds the place to go on: behind what is listed, and behind finished
     /// parts that wait in the stage. An unfinished one is discarded.
-    pub async fn open(_archive: Archive, _options: ArchiverOptions) -> Result<Self, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    pub async fn open(archive: Archive, options: ArchiverOptions) -> Result<Self, ArchiveError> {
+        options.grain.check()?;
+        let stage = Stage::open(&options.stage)?;
+        let staged = stage.finished().await?;
+        let place = Place::find(&archive, &options).await?;
+        let (place, useful, useless) = place.with_stage(staged, options.chain_id)?;
+        for part in useless {
+            tracing::warn!(path = %part.path.display(), "a staged part does not follow; discarded");
+            stage.remove(&part.path).await?;
+        }
+        let waiting = useful.into_iter().map(|staged| Waiting { staged, listed: None }).collect();
+        let archiver =
+            Self { archive, options, stage, place, current: None, waiting, broken: false };
+        archiver.count_staged();
+        Ok(archiver)
     }
 
-    /// The height of the block that [`Archiver::push`] wants next. After an error it is unchanged
-    /// unless the error was [`ArchiveError::Stage`], which ends this archiver.
+    /// The height of the block that [`Archiver::push`] wants next.
     pub fn next_height(&self) -> Height {
-        self.next
+        self.place.next
+    }
+
+    /// The hash of the block below [`Archiver::next_height`], if there is one.
+    pub fn previous_hash(&self) -> Option<BlockHash> {
+        self.place.previous
     }
 
     /// Takes the next block. If it begins a new part, or fills the current one, that one is
     /// finished and waits for [`Archiver::publish`].
-    pub async fn push(&mut self, _block: &Block) -> Result<(), ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    ///
+    /// A block that is refused changes nothing. After [`ArchiveError::Stage`] the archiver must be
+    /// opened again, and its next height is lower then.
+    pub async fn push(&mut self, block: &Block) -> Result<(), ArchiveError> {
+        self.check_whole()?;
+        if block.meta.height != self.place.next {
+            let (expected, got) = (self.place.next, block.meta.height);
+            return Err(ArchiveError::OutOfOrder { expected, got });
+        }
+        if let Some(expected) = self.place.previous.filter(|hash| *hash != block.meta.parent_hash) {
+            let (height, got) = (block.meta.height, block.meta.parent_hash);
+            return Err(ArchiveError::WrongParent { height, expected, got });
+        }
+        self.options.check.block(self.options.codec, self.options.chain_id, block)?;
+        let ends = |current: &Current| current.filling.ends_before(block, &self.options.grain);
+        if self.current.as_ref().is_some_and(ends) {
+            self.finish_part().await?;
+        }
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => self.begin_part(block)?,
+        };
+        // Until the block is in, the part is nobody's: a call that is dropped here loses it.
+        self.broken = true;
+        current.writer.push(block).await?;
+        current.filling.add(block);
+        self.place.next += 1;
+        self.place.previous = Some(block.meta.hash);
+        self.place.day = Some(current.filling.day);
+        let full = current.filling.is_full(&self.options.grain);
+        self.current = Some(current);
+        self.broken = false;
+        if full { self.finish_part().await } else { Ok(()) }
+    }
+
+    fn begin_part(&self, block: &Block) -> Result<Current, ArchiveError> {
+        if self.waiting.len() >= self.options.max_waiting.max(1) {
+            return Err(ArchiveError::StageFull { parts: self.waiting.len() });
+        }
+        let filling = Filling::begin(block, self.place.day);
+        let header = PartHeader {
+            chain_id: self.options.chain_id,
+            codec: self.options.codec,
+            day: filling.day,
+            first: block.meta.height,
+            last: block.meta.height,
+            parent_hash: block.meta.parent_hash,
+            last_hash: block.meta.hash,
+            origin: self.place.origin,
+            grain: self.options.grain,
+        };
+        let path = self.stage.unfinished(block.meta.height);
+        Ok(Current { writer: PartWriter::create(&path, header)?, path, filling })
+    }
+
+    async fn finish_part(&mut self) -> Result<(), ArchiveError> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        self.broken = true;
+        let manifest = current.writer.finish().await?;
+        let staged = self.stage.finish(&current.path, &manifest)?;
+        self.waiting.push_back(Waiting { staged, listed: None });
+        self.broken = false;
+        self.count_staged();
+        Ok(())
     }
 
     /// Uploads the oldest finished part, reads it back and lists it. Gives the same part again
     /// until it is settled, and `None` when none waits. After an error that `is_retryable` it can
     /// be called again: what is there is compared, never assumed.
     pub async fn publish(&mut self) -> Result<Option<Part>, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+        let Some(oldest) = self.waiting.front() else { return Ok(None) };
+        if let Some(part) = &oldest.listed {
+            return Ok(Some(part.clone()));
+        }
+        let part = self.upload(&oldest.staged).await?;
+        self.archive.remote.metrics.verified(part.last);
+        if let Some(oldest) = self.waiting.front_mut() {
+            oldest.listed = Some(part.clone());
+        }
+        Ok(Some(part))
     }
 
-    /// The part's row is written and acknowledged: its stage is removed.
-    pub async fn settled(&mut self, _part: &Part) -> Result<(), ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+    async fn upload(&self, staged: &Staged) -> Result<Part, ArchiveError> {
+        let manifest = &staged.manifest;
+        if let Some(twin) = self.twin(manifest).await? {
+            return Ok(twin);
+        }
+        let (remote, key) = (&self.archive.remote, manifest.key());
+        let content = Content::File(staged.path.clone());
+        let ensured =
+            remote.ensure(&key.object(), &content, manifest.size, manifest.sha256).await?;
+        if ensured == Ensured::Written {
+            remote.metrics.uploaded(manifest.size);
+        }
+        let bytes = manifest.to_bytes()?;
+        let (size, sha256) = (bytes.len() as u64, Digest::of(&bytes));
+        remote.ensure(&key.manifest(), &Content::Bytes(bytes.into()), size, sha256).await?;
+        Ok(manifest.part(self.archive.provider()))
+    }
+
+    /// A listed part of the same blocks under another name: made by another version of the
+    /// compressor. The same raw bytes are as good; other ones are a conflict.
+    async fn twin(&self, ours: &Manifest) -> Result<Option<Part>, ArchiveError> {
+        let key = ours.key();
+        // Sorts before every part of this day that begins at the same height.
+        let before = PartKey { last: ours.first, digest8: [0; 4], ..key };
+        let keys = self.archive.keys(key.chain_id, Some(&before));
+        let mut keys = std::pin::pin!(listed(keys));
+        while let Some(found) = keys.try_next().await? {
+            if found.first > key.last {
+                break;
+            }
+            if found == key {
+                continue;
+            }
+            let theirs = self.archive.manifest(&found).await?;
+            let same =
+                |m: &Manifest| (m.first, m.last, m.codec, m.parent_hash, m.last_hash, m.raw_sha256);
+            if same(&theirs) != same(ours) {
+                let reason = format!("it has blocks that {key} has as well");
+                return Err(ArchiveError::Conflict { key: found.object(), reason });
+            }
+            let part = theirs.part(self.archive.provider());
+            self.archive.read_back(&part, Check::Framing).await?;
+            return Ok(Some(part));
+        }
+        Ok(None)
+    }
+
+    /// The part's row is written and acknowledged: its stage is removed. A part that is not the
+    /// oldest listed one is refused; one that is settled already is fine.
+    pub async fn settled(&mut self, part: &Part) -> Result<(), ArchiveError> {
+        let Some(oldest) = self.waiting.front() else { return Ok(()) };
+        if part.last < oldest.staged.manifest.first {
+            return Ok(());
+        }
+        if oldest.listed.as_ref() != Some(part) {
+            let reason = format!("{} was not given out by this archiver", part.locator.key);
+            return Err(ArchiveError::invalid("settled part", reason));
+        }
+        self.stage.remove(&oldest.staged.path).await?;
+        self.waiting.pop_front();
+        self.count_staged();
+        Ok(())
     }
 
     /// How many finished parts are not settled yet.
     pub fn waiting(&self) -> usize {
-        0
+        self.waiting.len()
     }
 
     /// What it counts.
     pub fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.metrics)
+        self.archive.metrics()
+    }
+
+    fn count_staged(&self) {
+        let bytes = self.waiting.iter().map(|waiting| waiting.staged.manifest.size).sum();
+        self.archive.remote.metrics.staged(bytes);
+    }
+
+    fn check_whole(&self) -> Result<(), ArchiveError> {
+        if self.broken {
+            let reason = "a part in the making was lost; open the archiver again, it goes on \
+                          behind the last finished part";
+            return Err(ArchiveError::invalid("archiver", reason));
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use secateur_core::{BlockHash, CoreError, Height};
 use secateur_evm::EvmError;
@@ -169,6 +170,10 @@ impl ArchiveError {
         key: impl Into<String>,
     ) -> impl FnOnce(object_store::Error) -> Self {
         move |source| Self::Storage { what, key: key.into(), source }
+    }
+
+    pub(crate) fn timeout(what: &'static str, key: &str, limit: Duration) -> Self {
+        Self::Timeout { what, key: key.to_owned(), seconds: limit.as_secs() }
     }
 
     /// Whether the same call may succeed later without a change of its input.

@@ -6,8 +6,6 @@
 //! was read back. What deliberately does not: where blocks come from, the table of parts and the
 //! acknowledgement to a node; those are the worker's. Nothing here deletes an object.
 
-#![allow(dead_code, unfulfilled_lint_expectations, reason = "the bodies follow")]
-
 mod archive;
 mod archiver;
 mod codec;
@@ -15,10 +13,14 @@ mod digest;
 mod error;
 mod grain;
 mod key;
+mod listing;
 mod manifest;
 mod metrics;
 mod part;
+mod place;
+mod remote;
 mod settings;
+mod stage;
 mod url;
 mod verify;
 

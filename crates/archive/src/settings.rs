@@ -71,7 +71,7 @@ impl Default for Retry {
             attempts: 6,
             first_pause: Duration::from_millis(200),
             max_pause: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_mins(1),
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use secateur_core::Height;
+use futures_util::TryStreamExt;
+use secateur_core::{BlockHash, Height};
 
-use crate::{Archive, ArchiveError};
+use crate::key::chain_prefix;
+use crate::listing::Name;
+use crate::{Archive, ArchiveError, Check, Day, Kind, Manifest, PartKey};
 
 /// How deep a verification looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -108,6 +111,13 @@ impl VerifyReport {
     /// More findings than this are counted only.
     pub const MAX_FINDINGS: usize = 1_000;
 
+    fn add(&mut self, finding: Finding) {
+        self.found += 1;
+        if self.findings.len() < Self::MAX_FINDINGS {
+            self.findings.push(finding);
+        }
+    }
+
     /// Whether the archive is proved to be whole.
     pub fn is_clean(&self) -> bool {
         self.found == 0
@@ -119,10 +129,208 @@ impl Archive {
     /// error; an error says that the archive could not be read.
     pub async fn verify(
         &self,
-        _chain_id: u64,
-        _options: VerifyOptions,
-        _progress: impl FnMut(&Progress) + Send,
+        chain_id: u64,
+        options: VerifyOptions,
+        mut progress: impl FnMut(&Progress) + Send,
     ) -> Result<VerifyReport, ArchiveError> {
-        Err(ArchiveError::invalid("archive", "not built yet"))
+        let mut walk = Walk {
+            archive: self,
+            options,
+            progress: &mut progress,
+            report: VerifyReport::default(),
+            below: None,
+            manifest: None,
+            alone: None,
+        };
+        for key in self.top().await?.1 {
+            walk.report.add(Finding::Foreign { key });
+        }
+        let mut names = self.remote.names(&chain_prefix(chain_id), None);
+        while let Some(name) = names.try_next().await? {
+            walk.name(name).await?;
+        }
+        Ok(walk.finish())
+    }
+}
+
+/// The walk over a chain's names. A manifest's name comes right before its part's.
+struct Walk<'a> {
+    archive: &'a Archive,
+    options: VerifyOptions,
+    progress: &'a mut (dyn FnMut(&Progress) + Send),
+    report: VerifyReport,
+    /// The listed part below.
+    below: Option<Below>,
+    /// A manifest whose part must come next.
+    manifest: Option<PartKey>,
+    /// A part without a manifest; whether that is wrong depends on what comes after it.
+    alone: Option<PartKey>,
+}
+
+/// What is known of the listed part below.
+#[derive(Debug, Clone, Copy)]
+struct Below {
+    next: Height,
+    day: Day,
+    /// `None` if its manifest could not be read.
+    hash: Option<BlockHash>,
+}
+
+impl Walk<'_> {
+    async fn name(&mut self, name: Name) -> Result<(), ArchiveError> {
+        let Ok((key, kind)) = PartKey::parse(&name.key) else {
+            self.report.add(Finding::Foreign { key: name.key });
+            return Ok(());
+        };
+        if let Some(before) = self.manifest.take_if(|before| *before != key || kind != Kind::Object)
+        {
+            self.report.add(Finding::NoObject { key: before.object() });
+        }
+        match kind {
+            Kind::Manifest => self.manifest = Some(key),
+            Kind::Object if self.manifest.take().is_some() => self.pair(&key, name.size).await?,
+            Kind::Object => {
+                self.settle_alone();
+                self.alone = Some(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// An unlisted part that something came after is nobody's work in progress.
+    fn settle_alone(&mut self) {
+        if let Some(key) = self.alone.take() {
+            self.report.add(Finding::NoManifest { key: key.object() });
+        }
+    }
+
+    /// A part with its manifest.
+    async fn pair(&mut self, key: &PartKey, size: u64) -> Result<(), ArchiveError> {
+        self.settle_alone();
+        let manifest = match self.archive.manifest(key).await {
+            Ok(manifest) => Some(manifest),
+            Err(e) => self.found(key, e)?,
+        };
+        self.place(key, manifest.as_ref());
+        let below = self.below.filter(|below| below.next == key.first);
+        let day = match self.content(key, manifest.as_ref(), size).await {
+            Ok(day) => day,
+            Err(e) => self.found(key, e)?,
+        };
+        // A part is filed under its first block's day, or under the day of the part below it.
+        if let (Some(day), Some(below)) = (day, below)
+            && key.day != day.max(below.day)
+        {
+            let reason = format!("it is filed under {}, not {}", key.day, day.max(below.day));
+            self.report.add(Finding::Damaged { key: key.object(), reason });
+        }
+        let hash = manifest.map(|manifest| manifest.last_hash);
+        let next = key.last.saturating_add(1);
+        if self.below.is_none_or(|below| below.next <= next) {
+            self.below = Some(Below { next, day: key.day, hash });
+        }
+        self.report.progress.parts += 1;
+        self.report.progress.height = Some(key.last);
+        self.report.first.get_or_insert(key.first);
+        self.report.last = self.report.last.max(Some(key.last));
+        (self.progress)(&self.report.progress);
+        Ok(())
+    }
+
+    /// Whether it stands where the part below it ends, and on its last block.
+    fn place(&mut self, key: &PartKey, manifest: Option<&Manifest>) {
+        let expected = match self.below {
+            Some(below) => below.next,
+            // Every part says where its archive begins, so that missing first ones are found.
+            None => manifest.map_or(key.first, |manifest| manifest.origin),
+        };
+        if key.first > expected {
+            self.report.add(Finding::Gap { range: expected..=key.first - 1 });
+        } else if key.first < expected {
+            let range = key.first..=key.last.min(expected - 1);
+            self.report.add(Finding::Overlap { key: key.object(), range });
+        } else if let (Some(Below { hash: Some(hash), .. }), Some(manifest)) =
+            (self.below, manifest)
+            && manifest.parent_hash != hash
+        {
+            let parent = manifest.parent_hash;
+            let reason = format!("its parent is {parent}, but the part below it ends in {hash}");
+            self.report.add(Finding::BrokenLink { key: key.object(), reason });
+        }
+    }
+
+    /// Compares the part with its manifest, as deep as it was asked. Gives its first block's day.
+    async fn content(
+        &mut self,
+        key: &PartKey,
+        manifest: Option<&Manifest>,
+        size: u64,
+    ) -> Result<Option<Day>, ArchiveError> {
+        let differs = || ArchiveError::damaged(key.object(), "its manifest says something else");
+        if manifest.is_some_and(|manifest| manifest.size != size) {
+            return Err(differs());
+        }
+        let reader = self.archive.open_part(key, size).await?;
+        let check = match self.options.depth {
+            Depth::Quick => {
+                return match manifest {
+                    Some(manifest) if !reader.agrees_with(manifest) => Err(differs()),
+                    _ => Ok(None),
+                };
+            }
+            Depth::Hashes => Check::Framing,
+            Depth::Full => Check::Full,
+        };
+        let mut scan = reader.scan(check);
+        let mut day = None;
+        while let Some(blocks) = scan.next_blocks().await? {
+            if let (None, Some(block)) = (day, blocks.first()) {
+                day = Some(Day::of_timestamp(block.meta.timestamp));
+            }
+            self.report.progress.blocks += blocks.len() as u64;
+            self.report.progress.height = blocks.last().map(|block| block.meta.height);
+            (self.progress)(&self.report.progress);
+        }
+        let found = scan.finish().await?;
+        self.report.progress.bytes += size;
+        if found.key() != *key {
+            let reason = format!("its SHA-256 is {}, which is not in its name", found.sha256);
+            return Err(ArchiveError::damaged(key.object(), reason));
+        }
+        if manifest.is_some_and(|manifest| *manifest != found) {
+            return Err(differs());
+        }
+        Ok(day)
+    }
+
+    /// Damage is a finding; that the storage does not answer is not.
+    fn found<T>(&mut self, key: &PartKey, error: ArchiveError) -> Result<Option<T>, ArchiveError> {
+        self.report.add(match error {
+            ArchiveError::Damaged { key, reason } => Finding::Damaged { key, reason },
+            ArchiveError::Missing { .. } => Finding::NoObject { key: key.object() },
+            ArchiveError::Core(_) | ArchiveError::Block { .. } => {
+                Finding::Damaged { key: key.object(), reason: error.to_string() }
+            }
+            other => return Err(other),
+        });
+        Ok(None)
+    }
+
+    fn finish(mut self) -> VerifyReport {
+        if let Some(key) = self.manifest.take() {
+            self.report.add(Finding::NoObject { key: key.object() });
+        }
+        let next = self.below.map_or(0, |below| below.next);
+        match self.alone.take() {
+            Some(key) if self.below.is_none() || key.first == next => {
+                self.report.unlisted = Some(key.object());
+            }
+            Some(key) => self.report.add(Finding::NoManifest { key: key.object() }),
+            None => {}
+        }
+        if let Some(upto) = self.options.upto.filter(|upto| *upto >= next) {
+            self.report.add(Finding::Gap { range: next..=upto });
+        }
+        self.report
     }
 }

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockMeta, Cause, ClassBytes, Height, Holds, LookupError, Pressure, Report, StopReason, Totals,
-    TxId,
+    BlockMeta, Cause, ClassBytes, Height, Holds, Locator, LookupError, Pressure, Report,
+    StopReason, Totals, TxId,
 };
 
 /// How the regions of one size class are used.
@@ -188,6 +188,9 @@ pub enum ExplainBlock {
         pruned_before_block: Height,
         /// The report of the prune that cut it, while the log still has it.
         report: Option<Report>,
+        /// The archive part that holds it, if one is known to.
+        #[serde(default)]
+        locator: Option<Locator>,
     },
     /// It has not arrived yet.
     NotYet {

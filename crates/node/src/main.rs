@@ -22,6 +22,7 @@ mod rpc;
 mod security;
 mod service;
 mod ui;
+mod vault;
 
 use std::process::ExitCode;
 

@@ -34,3 +34,8 @@ pub use history::{
     RunRecord, Settings, Store, StoreConfig, Ticket, TransactionView, TxLocation, VerifyReport,
 };
 pub use sabotage::Sabotage;
+
+/// The CRC-32C of a payload, as a [`BlockRecord`] has it.
+pub fn checksum(payload: &[u8]) -> u32 {
+    crc32c::crc32c(payload)
+}

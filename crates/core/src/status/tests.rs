@@ -152,8 +152,12 @@ fn every_story_comes_back_from_json_as_it_was() {
     };
     let blocks = [
         kept.clone(),
-        ExplainBlock::Pruned { pruned_before_block: 7, report: Some(report()) },
-        ExplainBlock::Pruned { pruned_before_block: 7, report: None },
+        ExplainBlock::Pruned {
+            pruned_before_block: 7,
+            report: Some(report()),
+            locator: Some(Locator { provider: "s3://bucket".into(), key: "part".into() }),
+        },
+        ExplainBlock::Pruned { pruned_before_block: 7, report: None, locator: None },
         ExplainBlock::NotYet { head: None },
         ExplainBlock::BeforeFirst { first: 1 },
     ];

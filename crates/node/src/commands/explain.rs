@@ -1,7 +1,7 @@
 //! `explain`: the story of a block or a transaction. "Pruned" and "not found" are answers, so the
 //! exit code is 0 for them too.
 
-use secateur_core::{ExplainBlock, ExplainTx, Height, LookupError, Report, format_bytes};
+use secateur_core::{ExplainBlock, ExplainTx, Height, Locator, LookupError, Report, format_bytes};
 
 use crate::cli::ExplainVerb;
 use crate::desk::Desk;
@@ -42,12 +42,18 @@ fn block(sheet: &mut Sheet, number: Height, story: &ExplainBlock) {
                 .row("held by", held)
                 .row("due", due);
         }
-        ExplainBlock::Pruned { pruned_before_block, report } => {
+        ExplainBlock::Pruned { pruned_before_block, report, locator } => {
             sheet.line(format_args!("{subject} was here and was pruned")).row(
                 "boundary",
                 format_args!("{} (everything at or below it is gone)", count(*pruned_before_block)),
             );
             pruned_by(sheet, report.as_ref());
+            if let Some(Locator { provider, key }) = locator {
+                sheet.row("archived", format_args!("{provider}/{key}")).row(
+                    "",
+                    format_args!("`secateur archive fetch {number} --archive {provider}`"),
+                );
+            }
             sheet.row("first here", format_args!("block {}", count(pruned_before_block + 1)));
         }
         ExplainBlock::NotYet { head } => {

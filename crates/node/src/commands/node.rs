@@ -96,7 +96,11 @@ fn agree(data: &DataDir, config: &Config) -> Result<(), anyhow::Error> {
     let finality = config.chain.finality.or(following);
     if let Some(finality) = finality.filter(|finality| *finality != settings.finality) {
         tracing::info!(?finality, "the configuration changes finality");
-        store.set_settings(Settings { finality, ..settings })?;
+        store.set_settings(Settings { finality, ..store.settings() })?;
+    }
+    if let Some(archive_hold) = config.archive.hold.filter(|hold| *hold != settings.archive_hold) {
+        tracing::info!(archive_hold, "the configuration changes whether pruning waits for archive");
+        store.set_settings(Settings { archive_hold, ..store.settings() })?;
     }
     Ok(())
 }

@@ -84,6 +84,50 @@ pub(crate) const KEYS: &[Key] = &[
     key("policy.trigger", "", "when the prune daemon looks"),
     key("policy.min_keep_blocks", "", "blocks that always stay"),
     key("policy.clock", "", "whose time retention goes by: chain or wall"),
+    key("archive.url", "", "the archive: a directory, file:///… or s3://bucket/prefix"),
+    key(
+        "archive.verify_acks",
+        "",
+        "whether the node reads an acknowledged part back itself (true where archive.url is set)",
+    ),
+    key(
+        "archive.hold",
+        "",
+        "whether pruning waits for the archive (true where archive.url is set, else as the store \
+         remembers)",
+    ),
+    key("archive.read_through", "false", "whether lookups of pruned blocks ask the archive"),
+    key("archive.read_through_concurrency", "4", "lookups that ask the archive at once"),
+    key(
+        "archive.endpoint",
+        "",
+        "the S3 service's address [default: AWS_ENDPOINT_URL, or Amazon's]",
+    ),
+    key("archive.region", "", "its region [default: AWS_REGION, or us-east-1]"),
+    key("archive.allow_http", "false", "whether its address may be http:// on another machine"),
+    key(
+        "archive.credentials",
+        "",
+        "a file with aws_access_key_id and aws_secret_access_key, readable by its owner alone \
+         [default: the environment]",
+    ),
+    key("archive.timeout_seconds", "60", "how long one request to it may take"),
+    key("archive.stage", "", "where parts are made [default: stage/ beside the index or archive]"),
+    key("archive.daily", "true", "whether a new day (UTC) begins a new part"),
+    key("archive.part_blocks", "", "the most blocks of a part"),
+    key("archive.part_bytes", "1GiB", "the most bytes of a part before compression"),
+    key("index.source", "http://127.0.0.1:7741", "the gRPC address of the node to index"),
+    key("index.sink", "", "where rows go: sqlite:<file> or postgres://…"),
+    key("index.codec", "evm", "evm, or opaque for other chains"),
+    key("index.verify", "full", "how far blocks are recomputed: full, hash or off"),
+    key("index.on_pruned", "stop", "what to do about pruned blocks: stop, or rebase above them"),
+    key("index.consumer", "", "the name of a hold that the node keeps for this index"),
+    key("index.token_file", "", "a file with the token for the node, readable by its owner alone"),
+    key("index.retention_days", "90", "days that rows are kept; 0 means for ever"),
+    key("index.log_addresses", "", "contracts whose logs are kept, set apart by commas; or `all`"),
+    key("index.log_topics", "", "first topics whose logs are kept, set apart by commas"),
+    key("index.workers", "1", "workers that share a backfill (PostgreSQL)"),
+    key("index.http", "", "where the read-only API and the metrics of the index listen"),
 ];
 
 /// A key by its name.

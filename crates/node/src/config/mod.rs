@@ -4,6 +4,7 @@
 //! configuration names is handed to the store at every start; one that it does not name is the
 //! store's own.
 
+mod archive;
 mod keys;
 mod layers;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use std::time::Duration;
 use secateur_core::{PrunePolicy, parse_bytes};
 use secateur_store::Finality;
 
+pub(crate) use archive::{ArchivePlace, NodeArchive};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
 
@@ -36,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) log: Log,
     pub(crate) follow: Option<Follow>,
+    pub(crate) archive: NodeArchive,
     /// Whether the prune daemon of a new store works.
     pub(crate) pruning: bool,
     /// The policy keys that are named, with their values.
@@ -147,6 +150,7 @@ impl Config {
                 json: layers.must("log.json", truth)?,
             },
             follow: follow(layers)?,
+            archive: NodeArchive::of(layers)?,
             pruning: layers.must("pruning.enabled", truth)?,
             policy: policy(layers),
         };

@@ -31,6 +31,8 @@ pub(super) struct Admin {
     policy: Arc<Mutex<()>>,
     /// One verification at a time.
     verifying: Arc<Semaphore>,
+    /// One archive part at a time.
+    acknowledging: Arc<Semaphore>,
 }
 
 /// The full name of a method, for the audit log.
@@ -47,6 +49,7 @@ impl Admin {
             guard: Arc::clone(guard),
             policy: Arc::default(),
             verifying: Arc::new(Semaphore::new(1)),
+            acknowledging: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -297,10 +300,29 @@ impl admin_server::Admin for Admin {
     ) -> Result<Response<pb::AckArchivedResponse>, Status> {
         let asked = request.get_ref();
         let what = format!("blocks {}..{} in {}", asked.first, asked.last, asked.key);
-        self.change(request, call!("AckArchived"), what, |store, asked| {
-            Ok(pb::AckArchivedResponse { archived: store.ack_archived(&part_of(asked)?)? })
-        })
-        .await
+        let entry = Entry::new(&self.guard, &request, call!("AckArchived"), &what);
+        let part = part_of(request.into_inner()).map_err(|error| status::history(&error))?;
+        // Whoever gave up and asks again waits for the first answer, and then finds the part known.
+        let turn = Arc::clone(&self.acknowledging).acquire_owned().await;
+        let turn = turn.map_err(|_| status::stopping())?;
+        let node = Arc::clone(&self.node);
+        // Beside the bounded way to the store, because a part is read as long as that takes.
+        let acknowledging = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            entry.around(|| match &node.vault {
+                Some(vault) => vault.acknowledge(&node.store, &part),
+                None => Ok(node.store.ack_archived(&part)?),
+            })
+        });
+        tokio::select! {
+            archived = acknowledging => {
+                let archived = archived
+                    .unwrap_or_else(|error| Err(ApiError::Internal(error.to_string())))
+                    .map_err(|error| status::history(&error))?;
+                Ok(Response::new(pb::AckArchivedResponse { archived }))
+            }
+            () = stopped(self.node.stopping.clone()) => Err(status::stopping()),
+        }
     }
 
     async fn verify(

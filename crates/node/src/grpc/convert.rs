@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use secateur_core::{
-    Block, BlockHash, BlockMeta, Chunk, ClockSource, Cursor, ExplainBlock, Hold, LookupError,
-    MAX_SEGMENT_LEN, Part, Payloads, Plan, PrunePolicy, PruneStatus, Report, Segment, StopReason,
-    Strength, TxId,
+    Block, BlockHash, BlockMeta, Chunk, ClockSource, Cursor, ExplainBlock, Hold, Locator,
+    LookupError, MAX_SEGMENT_LEN, Payloads, Plan, PrunePolicy, PruneStatus, Report, Segment,
+    StopReason, Strength, TxId,
 };
 use secateur_proto::export::v1 as export;
 use secateur_proto::history::v1 as pb;
@@ -234,7 +234,7 @@ pub(super) fn report(report: &Report) -> pb::Report {
 }
 
 /// The story of a block, with the part that holds it if it was cut.
-pub(super) fn story(story: &ExplainBlock, part: Option<Part>) -> pb::ExplainBlockResponse {
+pub(super) fn story(story: &ExplainBlock) -> pb::ExplainBlockResponse {
     use pb::explain_block_response::{BeforeFirst, Kept, NotYet, Pruned, Story};
     let story = match story {
         ExplainBlock::Kept { meta: of, tx_count, payload_bytes, region_bytes, held_by, due } => {
@@ -247,13 +247,16 @@ pub(super) fn story(story: &ExplainBlock, part: Option<Part>) -> pb::ExplainBloc
                 due: due.map(|cause| cause.to_string()),
             })
         }
-        ExplainBlock::Pruned { pruned_before_block, report: of } => Story::Pruned(Pruned {
-            pruned_before_block: *pruned_before_block,
-            report: of.as_ref().map(report),
-            first_available: pruned_before_block.checked_add(1),
-            locator: part
-                .map(|part| pb::Locator { provider: part.locator.provider, key: part.locator.key }),
-        }),
+        ExplainBlock::Pruned { pruned_before_block, report: of, locator } => {
+            Story::Pruned(Pruned {
+                pruned_before_block: *pruned_before_block,
+                report: of.as_ref().map(report),
+                first_available: pruned_before_block.checked_add(1),
+                locator: locator
+                    .clone()
+                    .map(|at| pb::Locator { provider: at.provider, key: at.key }),
+            })
+        }
         ExplainBlock::NotYet { head } => Story::NotYet(NotYet { head: *head }),
         ExplainBlock::BeforeFirst { first } => Story::BeforeFirst(BeforeFirst { first: *first }),
     };
@@ -261,9 +264,9 @@ pub(super) fn story(story: &ExplainBlock, part: Option<Part>) -> pb::ExplainBloc
 }
 
 /// A lookup's honest answer.
-pub(super) fn answer(answer: LookupError) -> pb::HistoryError {
+pub(super) fn answer(answer: LookupError, locator: Option<Locator>) -> pb::HistoryError {
     let reason = match answer {
-        LookupError::Pruned { pruned_before_block } => status::pruned(pruned_before_block, None),
+        LookupError::Pruned { pruned_before_block } => status::pruned(pruned_before_block, locator),
         LookupError::Pending => pb::history_error::Reason::Pending(pb::history_error::Pending {}),
         LookupError::NotFound { searched_from } => status::not_found(searched_from),
     };

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use secateur_core::{BlockHash, ExplainBlock, ExplainTx, Height, Segment};
+use secateur_core::{BlockHash, ExplainTx, Height, TxId};
 use secateur_proto::history::v1::{self as pb, block_ref, history_server};
 use secateur_store::ground::disk::DiskStore;
+use secateur_store::{TransactionView, TxLocation};
 use tonic::{Request, Response, Status};
 
 use super::{ENVELOPE, convert, status};
-use crate::service::{ApiError, Node};
+use crate::service::{ApiError, Node, Sought, locator};
+use crate::vault::Archived;
 
 /// Reports that one listing returns at most, and those of a request that names no number.
 const MOST_REPORTS: usize = 1_000;
@@ -33,20 +35,17 @@ impl History {
         answer.map(Response::new).map_err(|error| status::history(&error))
     }
 
+    async fn look<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Node) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let answer = self.node.look(question).await;
+        answer.map(Response::new).map_err(|error| status::history(&error))
+    }
+
     /// What fits into an answer.
     fn fits(&self) -> usize {
         self.node.limits.message_bytes.saturating_sub(ENVELOPE)
-    }
-}
-
-/// Says where a pruned block went, if a part is known to hold it.
-fn locate(store: &DiskStore, height: Height, error: ApiError) -> ApiError {
-    match error {
-        ApiError::Pruned { pruned_before_block, locator: None } => {
-            let locator = store.find_part(height).ok().flatten().map(|part| part.locator);
-            ApiError::Pruned { pruned_before_block, locator }
-        }
-        error => error,
     }
 }
 
@@ -61,22 +60,61 @@ fn check_fit(len: u64, fits: usize) -> Result<(), ApiError> {
     )))
 }
 
-fn by_number(store: &DiskStore, height: Height, bare: bool) -> Result<pb::Block, ApiError> {
+fn by_number(node: &Node, height: Height, bare: bool) -> Result<pb::Block, ApiError> {
+    let store = &node.store;
     let read = || {
         if bare {
             return Ok(without_payloads(&store.get_record(height)?.meta));
         }
         Ok(convert::block_out(store.get_block(height)?))
     };
-    read().map_err(|error| locate(store, height, error))
+    read().or_else(|error| Ok(beyond(node.beyond(Sought::Height(height), error)?, bare)))
 }
 
-fn by_hash(store: &DiskStore, hash: &BlockHash, bare: bool) -> Result<pb::Block, ApiError> {
+fn by_hash(node: &Node, hash: BlockHash, bare: bool) -> Result<pb::Block, ApiError> {
+    let store = &node.store;
+    let read = || {
+        if bare {
+            return Ok(without_payloads(&store.get_record_by_hash(&hash)?.meta));
+        }
+        Ok(convert::block_out(store.get_block_by_hash(&hash)?))
+    };
+    read().or_else(|error| Ok(beyond(node.beyond(Sought::Block(hash), error)?, bare)))
+}
+
+/// A block from the archive.
+fn beyond(found: Archived, bare: bool) -> pb::Block {
     if bare {
-        let (record, _) = store.get_payload_by_hash(hash, Segment::TxIndex)?;
-        return Ok(without_payloads(&record.meta));
+        return without_payloads(&found.block.meta);
     }
-    Ok(convert::block_out(store.get_block_by_hash(hash)?))
+    convert::block_out(Arc::unwrap_or_clone(found.block))
+}
+
+fn receipt(node: &Node, id: &TxId) -> Result<Vec<u8>, ApiError> {
+    node.store.get_receipt(id).map_err(ApiError::from).or_else(|error| {
+        let found = node.beyond(Sought::Transaction(*id), error)?;
+        let receipt = found.receipt_of(id).map(<[u8]>::to_vec);
+        receipt.ok_or(ApiError::NotFound { searched_from: None })
+    })
+}
+
+fn transaction(node: &Node, id: &TxId) -> Result<pb::GetTransactionResponse, ApiError> {
+    let found = node.store.get_transaction(id).map_err(ApiError::from).or_else(|error| {
+        let found = node.beyond(Sought::Transaction(*id), error)?;
+        let index = found.place_of(id).unwrap_or_default();
+        let block = Arc::unwrap_or_clone(found.block);
+        Ok(TransactionView {
+            location: TxLocation { height: block.meta.height, index },
+            block_hash: block.meta.hash,
+            block: block.payloads.block,
+        })
+    });
+    found.map(|found| pb::GetTransactionResponse {
+        block_number: found.location.height,
+        tx_index: found.location.index,
+        block_hash: found.block_hash.0.to_vec().into(),
+        block: found.block.into(),
+    })
 }
 
 fn without_payloads(meta: &secateur_core::BlockMeta) -> pb::Block {
@@ -90,15 +128,6 @@ fn payload_bytes(block: &pb::Block) -> u64 {
     })
 }
 
-fn explain(store: &DiskStore, height: Height) -> Result<pb::ExplainBlockResponse, ApiError> {
-    let story = store.explain_block(height)?;
-    let part = match story {
-        ExplainBlock::Pruned { .. } => store.find_part(height)?,
-        _ => None,
-    };
-    Ok(convert::story(&story, part))
-}
-
 #[tonic::async_trait]
 impl history_server::History for History {
     async fn get_block(
@@ -107,11 +136,11 @@ impl history_server::History for History {
     ) -> Result<Response<pb::GetBlockResponse>, Status> {
         let pb::GetBlockRequest { block, without_payloads: bare } = request.into_inner();
         let fits = self.fits();
-        self.ask(move |store| {
+        self.look(move |node| {
             let block = match block.and_then(|block| block.r#ref) {
-                Some(block_ref::Ref::Number(height)) => by_number(store, height, bare)?,
+                Some(block_ref::Ref::Number(height)) => by_number(node, height, bare)?,
                 Some(block_ref::Ref::Hash(hash)) => {
-                    by_hash(store, &convert::block_hash("the block hash", &hash)?, bare)?
+                    by_hash(node, convert::block_hash("the block hash", &hash)?, bare)?
                 }
                 None => return Err(ApiError::BadRequest("no block is named".into())),
             };
@@ -127,8 +156,8 @@ impl history_server::History for History {
     ) -> Result<Response<pb::GetReceiptResponse>, Status> {
         let id = request.into_inner().tx_id;
         let fits = self.fits();
-        self.ask(move |store| {
-            let receipt = store.get_receipt(&convert::tx_id(&id)?)?;
+        self.look(move |node| {
+            let receipt = receipt(node, &convert::tx_id(&id)?)?;
             check_fit(receipt.len() as u64, fits)?;
             Ok(pb::GetReceiptResponse { receipt: receipt.into() })
         })
@@ -141,15 +170,10 @@ impl history_server::History for History {
     ) -> Result<Response<pb::GetTransactionResponse>, Status> {
         let id = request.into_inner().tx_id;
         let fits = self.fits();
-        self.ask(move |store| {
-            let found = store.get_transaction(&convert::tx_id(&id)?)?;
+        self.look(move |node| {
+            let found = transaction(node, &convert::tx_id(&id)?)?;
             check_fit(found.block.len() as u64, fits)?;
-            Ok(pb::GetTransactionResponse {
-                block_number: found.location.height,
-                tx_index: found.location.index,
-                block_hash: found.block_hash.0.to_vec().into(),
-                block: found.block.into(),
-            })
+            Ok(found)
         })
         .await
     }
@@ -203,7 +227,7 @@ impl history_server::History for History {
         request: Request<pb::ExplainBlockRequest>,
     ) -> Result<Response<pb::ExplainBlockResponse>, Status> {
         let height = request.into_inner().number;
-        self.ask(move |store| explain(store, height)).await
+        self.ask(move |store| Ok(convert::story(&store.explain_block(height)?))).await
     }
 
     async fn explain_transaction(
@@ -212,15 +236,16 @@ impl history_server::History for History {
     ) -> Result<Response<pb::ExplainTransactionResponse>, Status> {
         let id = request.into_inner().tx_id;
         self.ask(move |store| {
-            Ok(match store.explain_tx(convert::tx_id(&id)?)? {
+            let id = convert::tx_id(&id)?;
+            Ok(match store.explain_tx(id)? {
                 ExplainTx::Kept { height, index, block, .. } => pb::ExplainTransactionResponse {
                     block_number: Some(height),
                     tx_index: Some(index),
-                    block: Some(convert::story(&block, None)),
+                    block: Some(convert::story(&block)),
                     answer: None,
                 },
                 ExplainTx::Absent { answer, .. } => pb::ExplainTransactionResponse {
-                    answer: Some(convert::answer(answer)),
+                    answer: Some(convert::answer(answer, locator(store, Sought::Transaction(id))?)),
                     ..Default::default()
                 },
             })

@@ -79,7 +79,7 @@ fn detailed(error: &ApiError, details: &impl Message) -> Status {
 fn code(error: &ApiError) -> Code {
     match error {
         ApiError::Pruned { .. } => Code::OutOfRange,
-        ApiError::Pending => Code::Unavailable,
+        ApiError::Pending | ApiError::Archive(_) => Code::Unavailable,
         ApiError::NotFound { .. } => Code::NotFound,
         ApiError::InvalidCursor(_) | ApiError::BadRequest(_) | ApiError::Limit(_) => {
             Code::InvalidArgument

@@ -109,6 +109,7 @@ impl From<ApiError> for Refusal {
             ApiError::Refused(_) => say(StatusCode::CONFLICT, "refused"),
             ApiError::Unauthenticated => say(StatusCode::UNAUTHORIZED, "unauthenticated"),
             ApiError::Forbidden => say(StatusCode::FORBIDDEN, "forbidden"),
+            ApiError::Archive(_) => say(StatusCode::BAD_GATEWAY, "archive"),
             ApiError::Overloaded => say(StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
             ApiError::Timeout => say(StatusCode::SERVICE_UNAVAILABLE, "timeout"),
             ApiError::DiskFull(_) => say(StatusCode::INSUFFICIENT_STORAGE, "disk_full"),

@@ -8,16 +8,19 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use secateur_core::{BlockHash, BlockMeta, Height, LookupError, Segment, TxId};
+use secateur_core::{
+    BlockHash, BlockMeta, Height, Locator, Segment, TxId, tx_index as core_tx_index,
+};
 use secateur_store::ground::disk::DiskStore;
-use secateur_store::{BlockRecord, StoreError};
+use secateur_store::{BlockRecord, checksum};
 use serde::{Deserialize, Serialize};
 
 use super::App;
 use super::answers::{self, BYTES};
 use super::errors::Refusal;
 use super::v1::{Answer, said};
-use crate::service::ApiError;
+use crate::service::{ApiError, Node, Sought};
+use crate::vault::Archived;
 
 /// Digits of a hash; a number has fewer.
 const HASH_DIGITS: usize = 64;
@@ -104,49 +107,53 @@ struct BlockAnswer {
     block: PayloadMeta,
     receipts: PayloadMeta,
     tx_index: PayloadMeta,
+    /// The archive part that it came from; none if it is here.
+    locator: Option<Locator>,
 }
 
-impl From<BlockRecord> for BlockAnswer {
-    fn from(record: BlockRecord) -> Self {
-        let [block, receipts, tx_index] = Segment::ALL.map(|segment| {
-            let (bytes, checksum) = measure(&record, segment);
-            PayloadMeta { bytes, crc32c: format!("{checksum:08x}") }
-        });
-        Self {
-            tx_count: record.tx_count,
-            payload_bytes: record.payload_bytes(),
-            region_bytes: record.region_bytes(),
-            meta: record.meta,
-            block,
-            receipts,
-            tx_index,
+/// A block as it was found: here, or in the archive.
+#[derive(Debug)]
+enum Found {
+    Kept(BlockRecord),
+    Archived(Archived),
+}
+
+impl Found {
+    fn meta(&self) -> &BlockMeta {
+        match self {
+            Self::Kept(record) => &record.meta,
+            Self::Archived(found) => &found.block.meta,
         }
     }
-}
 
-/// The length and checksum of a payload.
-fn measure(record: &BlockRecord, segment: Segment) -> (u32, u32) {
-    let ([l0, l1, l2], [c0, c1, c2]) = (record.lens, record.checksums);
-    match segment {
-        Segment::Block => (l0, c0),
-        Segment::Receipts => (l1, c1),
-        Segment::TxIndex => (l2, c2),
-    }
-}
-
-/// Says of a block that was cut where it went, if that is known.
-fn with_locator(store: &DiskStore, height: Height, error: StoreError) -> ApiError {
-    match error {
-        StoreError::Lookup(LookupError::Pruned { pruned_before_block }) => {
-            match store.find_part(height) {
-                Ok(part) => {
-                    let locator = part.map(|part| part.locator);
-                    ApiError::Pruned { pruned_before_block, locator }
-                }
-                Err(error) => error.into(),
+    /// The length and checksum of a payload.
+    fn measure(&self, segment: Segment) -> (u32, u32) {
+        match self {
+            Self::Kept(record) => record.measured(segment),
+            Self::Archived(found) => {
+                let bytes = found.block.payloads.segment(segment);
+                (u32::try_from(bytes.len()).unwrap_or(u32::MAX), checksum(bytes))
             }
         }
-        error => error.into(),
+    }
+}
+
+impl From<Found> for BlockAnswer {
+    fn from(found: Found) -> Self {
+        let [block, receipts, tx_index] = Segment::ALL.map(|segment| {
+            let (bytes, checksum) = found.measure(segment);
+            PayloadMeta { bytes, crc32c: format!("{checksum:08x}") }
+        });
+        let meta = found.meta().clone();
+        let (tx_count, payload_bytes, region_bytes, locator) = match found {
+            Found::Kept(kept) => (kept.tx_count, kept.payload_bytes(), kept.region_bytes(), None),
+            Found::Archived(Archived { block, locator }) => {
+                let count = core_tx_index(&block.payloads.tx_index).count();
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                (count, block.payloads.total_len(), 0, Some(locator))
+            }
+        };
+        Self { meta, tx_count, payload_bytes, region_bytes, block, receipts, tx_index, locator }
     }
 }
 
@@ -158,58 +165,68 @@ pub(super) async fn block(
 ) -> Answer {
     let name = Name::parse(&said(name)?.0)?;
     let Some(payload) = said(asked)?.payload else {
-        let record = app.node.ask(move |store| record(store, name)).await?;
-        return Ok(answers::json(&BlockAnswer::from(record)));
+        let found = app.node.look(move |node| record(node, name)).await?;
+        return Ok(answers::json(&BlockAnswer::from(found)));
     };
     let segment = payload.segment();
     let known = headers.get(IF_NONE_MATCH).cloned();
-    let found = app.node.ask(move |store| payload_of(store, name, segment, known.as_ref()));
-    let (record, bytes) = found.await?;
-    Ok(payload_answer(&record, segment, bytes))
+    let found = app.node.look(move |node| payload_of(node, name, segment, known.as_ref()));
+    let (found, bytes) = found.await?;
+    Ok(payload_answer(&found, segment, bytes))
 }
 
 /// A payload of a block; no bytes if the client has them already.
 fn payload_of(
-    store: &DiskStore,
+    node: &Node,
     name: Name,
     segment: Segment,
     known: Option<&HeaderValue>,
-) -> Result<(BlockRecord, Option<Vec<u8>>), ApiError> {
-    let has_it =
-        |record: &BlockRecord| known.is_some_and(|known| is_known(known, &etag(record, segment)));
-    match name.number(store)? {
+) -> Result<(Found, Option<Vec<u8>>), ApiError> {
+    let store = &node.store;
+    let has_it = |found: &Found| known.is_some_and(|known| is_known(known, &etag(found, segment)));
+    let (sought, read) = match name.number(store)? {
         Ok(height) => {
-            let honest = |error| with_locator(store, height, error);
-            if known.is_some() {
-                let record = store.get_record(height).map_err(honest)?;
-                if has_it(&record) {
-                    return Ok((record, None));
+            if known.is_some()
+                && let Ok(record) = store.get_record(height)
+            {
+                let found = Found::Kept(record);
+                if has_it(&found) {
+                    return Ok((found, None));
                 }
             }
-            let (record, bytes) = store.get_payload(height, segment).map_err(honest)?;
-            Ok((record, Some(bytes)))
+            (Sought::Height(height), store.get_payload(height, segment))
         }
-        Err(hash) => {
-            let (record, bytes) = store.get_payload_by_hash(&hash, segment)?;
-            let bytes = (!has_it(&record)).then_some(bytes);
-            Ok((record, bytes))
+        Err(hash) => (Sought::Block(hash), store.get_payload_by_hash(&hash, segment)),
+    };
+    let (found, bytes) = match read {
+        Ok((record, bytes)) => (Found::Kept(record), bytes),
+        Err(error) => {
+            let found = node.beyond(sought, error.into())?;
+            let bytes = found.block.payloads.segment(segment).to_vec();
+            (Found::Archived(found), bytes)
         }
-    }
+    };
+    let bytes = (!has_it(&found)).then_some(bytes);
+    Ok((found, bytes))
 }
 
-/// What the index knows of a block.
-fn record(store: &DiskStore, name: Name) -> Result<BlockRecord, ApiError> {
-    match name.number(store)? {
-        Ok(height) => store.get_record(height).map_err(|error| with_locator(store, height, error)),
-        // The shortest payload comes along; it is not needed.
-        Err(hash) => Ok(store.get_payload_by_hash(&hash, Segment::TxIndex)?.0),
+/// What is known of a block.
+fn record(node: &Node, name: Name) -> Result<Found, ApiError> {
+    let store = &node.store;
+    let (sought, read) = match name.number(store)? {
+        Ok(height) => (Sought::Height(height), store.get_record(height)),
+        Err(hash) => (Sought::Block(hash), store.get_record_by_hash(&hash)),
+    };
+    match read {
+        Ok(record) => Ok(Found::Kept(record)),
+        Err(error) => node.beyond(sought, error.into()).map(Found::Archived),
     }
 }
 
 /// Names the bytes of a payload: they never change under one hash.
-fn etag(record: &BlockRecord, segment: Segment) -> String {
-    let (_, checksum) = measure(record, segment);
-    format!("\"{}-{}-{checksum:08x}\"", record.meta.hash, segment.tag())
+fn etag(found: &Found, segment: Segment) -> String {
+    let (_, checksum) = found.measure(segment);
+    format!("\"{}-{}-{checksum:08x}\"", found.meta().hash, segment.tag())
 }
 
 fn is_known(known: &HeaderValue, etag: &str) -> bool {
@@ -220,7 +237,7 @@ fn is_known(known: &HeaderValue, etag: &str) -> bool {
         .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
 }
 
-fn payload_answer(record: &BlockRecord, segment: Segment, bytes: Option<Vec<u8>>) -> Response {
+fn payload_answer(found: &Found, segment: Segment, bytes: Option<Vec<u8>>) -> Response {
     let mut response = match bytes {
         Some(bytes) => answers::body(StatusCode::OK, BYTES, bytes),
         None => StatusCode::NOT_MODIFIED.into_response(),
@@ -229,9 +246,9 @@ fn payload_answer(record: &BlockRecord, segment: Segment, bytes: Option<Vec<u8>>
     // It may be kept, but asked for again: it can be pruned here.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     for (name, value) in [
-        (ETAG, etag(record, segment)),
-        (HeaderName::from_static("secateur-block-number"), record.meta.height.to_string()),
-        (HeaderName::from_static("secateur-block-hash"), record.meta.hash.to_string()),
+        (ETAG, etag(found, segment)),
+        (HeaderName::from_static("secateur-block-number"), found.meta().height.to_string()),
+        (HeaderName::from_static("secateur-block-hash"), found.meta().hash.to_string()),
     ] {
         // Digits, quotes and dashes: always a value.
         if let Ok(value) = HeaderValue::try_from(value) {
@@ -255,13 +272,38 @@ pub(super) async fn transaction(
     hash: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let tx_id: TxId = said(said(hash)?.0.parse())?;
-    Ok(answers::json(&app.node.ask(move |store| place(store, tx_id)).await?))
+    let found = app.node.look(move |node| place(node, tx_id).map(|(place, _)| place));
+    Ok(answers::json(&found.await?))
 }
 
-fn place(store: &DiskStore, tx_id: TxId) -> Result<TransactionAnswer, ApiError> {
-    let found = store.get_transaction(&tx_id)?;
-    let (height, index) = (found.location.height, found.location.index);
-    Ok(TransactionAnswer { tx_id, height, index, block_hash: found.block_hash })
+/// Where a transaction is, and its block if that came from the archive.
+fn place(node: &Node, tx_id: TxId) -> Result<(TransactionAnswer, Option<Archived>), ApiError> {
+    match node.store.get_location(&tx_id) {
+        Ok((at, record)) => {
+            let (height, index, block_hash) = (at.height, at.index, record.meta.hash);
+            Ok((TransactionAnswer { tx_id, height, index, block_hash }, None))
+        }
+        Err(error) => {
+            let found = node.beyond(Sought::Transaction(tx_id), error.into())?;
+            let index = found.place_of(&tx_id).unwrap_or_default();
+            let meta = &found.block.meta;
+            let (height, block_hash) = (meta.height, meta.hash);
+            Ok((TransactionAnswer { tx_id, height, index, block_hash }, Some(found)))
+        }
+    }
+}
+
+/// A receipt's bytes and where its transaction is.
+fn receipt_of(node: &Node, tx_id: TxId) -> Result<(TransactionAnswer, Vec<u8>), ApiError> {
+    let (place, archived) = place(node, tx_id)?;
+    let receipt = match archived {
+        None => node.store.get_receipt(&tx_id)?,
+        Some(found) => found
+            .receipt_of(&tx_id)
+            .map(<[u8]>::to_vec)
+            .ok_or(ApiError::NotFound { searched_from: None })?,
+    };
+    Ok((place, receipt))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -290,15 +332,11 @@ pub(super) async fn receipt(
     asked: Result<Query<ReceiptAsked>, QueryRejection>,
 ) -> Answer {
     let tx_id: TxId = said(said(hash)?.0.parse())?;
+    let (transaction, receipt) = app.node.look(move |node| receipt_of(node, tx_id)).await?;
     if said(asked)?.payload == Some(ReceiptPayload::Receipt) {
-        let bytes = app.node.ask(move |store| Ok(store.get_receipt(&tx_id)?)).await?;
-        return Ok(answers::body(StatusCode::OK, BYTES, bytes));
+        return Ok(answers::body(StatusCode::OK, BYTES, receipt));
     }
-    let found = app.node.ask(move |store| {
-        let receipt_bytes = store.get_receipt(&tx_id)?.len();
-        Ok(ReceiptAnswer { transaction: place(store, tx_id)?, receipt_bytes })
-    });
-    Ok(answers::json(&found.await?))
+    Ok(answers::json(&ReceiptAnswer { transaction, receipt_bytes: receipt.len() }))
 }
 
 #[cfg(test)]

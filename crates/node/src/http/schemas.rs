@@ -170,6 +170,7 @@ const BLOCK: Fields = &[
     ("block", "Payload"),
     ("receipts", "Payload"),
     ("tx_index", "Payload"),
+    ("locator", "Locator?"),
 ];
 const TRANSACTION: Fields =
     &[("tx_id", "hash"), ("height", "int"), ("index", "int"), ("block_hash", "hash")];

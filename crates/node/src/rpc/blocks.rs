@@ -1,5 +1,6 @@
 //! Stored blocks as JSON-RPC shows them: finding one, taking it apart, and building the answer.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use alloy_consensus::transaction::{Recovered, SignerRecoverable, TransactionInfo};
@@ -7,12 +8,12 @@ use alloy_consensus::{EthereumTxEnvelope, TxEip4844};
 use alloy_primitives::{Address, B256, U256};
 use alloy_rlp::Decodable;
 use alloy_rpc_types_eth::{Block, BlockTransactions, Header, Transaction};
-use secateur_core::{BlockHash, BlockMeta, Height, Segment};
+use secateur_core::{BlockHash, BlockMeta, Height, LookupError, Segment, TxId, tx_index};
 use secateur_store::{BlockRecord, StoreError};
 
-use super::errors::{Asked, RpcError, honest};
+use super::errors::{RpcError, honest};
 use super::params::{At, Tag};
-use crate::service::Node;
+use crate::service::{Node, Sought};
 
 /// A signed transaction as a block holds it: a blob transaction without its blobs.
 pub(super) type SignedTx = EthereumTxEnvelope<TxEip4844>;
@@ -128,27 +129,84 @@ pub(super) fn height_of(node: &Node, tag: Tag) -> Result<Option<Height>, RpcErro
     })
 }
 
-/// What the index knows of a block; None if there is none.
-pub(super) fn record_at(node: &Node, at: At) -> Result<Option<BlockRecord>, RpcError> {
+/// A block as a lookup found it: here, or in the archive, where the node reads through.
+#[derive(Debug)]
+pub(super) enum Found {
+    Kept(BlockRecord),
+    Archived(Arc<secateur_core::Block>),
+}
+
+impl Found {
+    pub(super) fn meta(&self) -> &BlockMeta {
+        match self {
+            Self::Kept(record) => &record.meta,
+            Self::Archived(block) => &block.meta,
+        }
+    }
+
+    /// How many transactions it has.
+    pub(super) fn tx_count(&self) -> u64 {
+        match self {
+            Self::Kept(record) => record.tx_count.into(),
+            Self::Archived(block) => tx_index(&block.payloads.tx_index).count() as u64,
+        }
+    }
+}
+
+fn is_pruned<T>(found: &Result<T, StoreError>) -> bool {
+    matches!(found, Err(StoreError::Lookup(LookupError::Pruned { .. })))
+}
+
+/// What was found, if need be in the archive.
+fn found(
+    node: &Node,
+    sought: Sought,
+    record: Result<BlockRecord, StoreError>,
+) -> Result<Option<Found>, RpcError> {
+    if is_pruned(&record)
+        && let Some(archived) = node.archived(sought)?
+    {
+        return Ok(Some(Found::Archived(archived.block)));
+    }
+    Ok(honest(&node.store, sought, record)?.map(Found::Kept))
+}
+
+/// What is known of a block; None if there is none.
+pub(super) fn record_at(node: &Node, at: At) -> Result<Option<Found>, RpcError> {
     let store = &node.store;
     match at {
-        At::Number(height) => honest(store, Asked::Height(height), store.get_record(height)),
+        At::Number(height) => found(node, Sought::Height(height), store.get_record(height)),
         At::Hash(hash) => {
-            honest(store, Asked::Hash(hash.0), store.get_record_by_hash(&BlockHash(hash.0)))
+            let hash = BlockHash(hash.0);
+            found(node, Sought::Block(hash), store.get_record_by_hash(&hash))
         }
         At::Tag(tag) => {
-            let mut found = Ok(None);
+            let mut kept = Ok(None);
             for _ in 0..ATTEMPTS {
                 let Some(height) = height_of(node, tag)? else { return Ok(None) };
                 // A tag always names a kept block; it moves, and is looked up again if it did.
-                found = honest(store, Asked::Height(height), store.get_record(height));
-                if matches!(found, Ok(Some(_))) {
+                kept = honest(store, Sought::Height(height), store.get_record(height));
+                if matches!(kept, Ok(Some(_))) {
                     break;
                 }
             }
-            found
+            Ok(kept?.map(Found::Kept))
         }
     }
+}
+
+/// A transaction's place and its block; None if it is in none.
+pub(super) fn transaction_at(node: &Node, hash: B256) -> Result<Option<(usize, Found)>, RpcError> {
+    let id = TxId(hash.0);
+    let place = node.store.get_location(&id);
+    if is_pruned(&place)
+        && let Some(archived) = node.archived(Sought::Transaction(id))?
+        && let Some(index) = archived.place_of(&id)
+    {
+        return Ok(Some((index as usize, Found::Archived(archived.block))));
+    }
+    let place = honest(&node.store, Sought::Transaction(id), place)?;
+    Ok(place.map(|(location, record)| (location.index as usize, Found::Kept(record))))
 }
 
 /// The block at a place; None if there is none.
@@ -171,28 +229,40 @@ pub(super) fn retry<T>(
     Ok(None)
 }
 
-/// The block of a record, from memory or from the store; None if it was rolled back since.
-pub(super) fn load(node: &Node, record: &BlockRecord) -> Result<Option<Arc<Decoded>>, RpcError> {
-    let hash = record.meta.hash;
+/// The block that was found, from memory or from where it is; None if it was rolled back since.
+pub(super) fn load(node: &Node, found: &Found) -> Result<Option<Arc<Decoded>>, RpcError> {
+    let hash = found.meta().hash;
     if let Some(block) = node.rpc.block(&hash) {
         return Ok(Some(block));
     }
-    let Some(payload) = payload(node, record, Segment::Block)? else { return Ok(None) };
-    let block = Arc::new(Decoded::new(&record.meta, &payload)?);
+    let Some(payload) = payload(node, found, Segment::Block)? else { return Ok(None) };
+    let block = Arc::new(Decoded::new(found.meta(), &payload)?);
     node.rpc.keep_block(hash, &block);
     Ok(Some(block))
 }
 
 /// One payload of exactly this block; None if it was rolled back since.
-pub(super) fn payload(
+pub(super) fn payload<'a>(
     node: &Node,
-    record: &BlockRecord,
+    found: &'a Found,
     segment: Segment,
-) -> Result<Option<Vec<u8>>, RpcError> {
+) -> Result<Option<Cow<'a, [u8]>>, RpcError> {
+    let record = match found {
+        Found::Archived(block) => return Ok(Some(block.payloads.segment(segment).into())),
+        Found::Kept(record) => record,
+    };
     let height = record.meta.height;
-    let found: Result<_, StoreError> = node.store.get_payload(height, segment);
-    let found = honest(&node.store, Asked::Height(height), found)?;
-    Ok(found.filter(|(now, _)| now.meta.hash == record.meta.hash).map(|(_, payload)| payload))
+    let read = node.store.get_payload(height, segment);
+    // It may have been cut since it was found.
+    if is_pruned(&read)
+        && let Some(archived) = node.archived(Sought::Height(height))?
+    {
+        let same = archived.block.meta.hash == record.meta.hash;
+        return Ok(same.then(|| archived.block.payloads.segment(segment).to_vec().into()));
+    }
+    let read = honest(&node.store, Sought::Height(height), read)?;
+    let same = read.filter(|(now, _)| now.meta.hash == record.meta.hash);
+    Ok(same.map(|(_, payload)| payload.into()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! What JSON-RPC says when it has no result: codes, messages, and the data of a pruned answer.
 
-use secateur_core::{Height, Locator, LookupError};
+use secateur_core::{Locator, LookupError};
 use secateur_store::StoreError;
 use secateur_store::ground::disk::DiskStore;
 use serde::Serialize;
 
 use super::params::quantity;
-use crate::service::ApiError;
+use crate::service::{ApiError, Sought, locator};
 
 /// The request is not JSON.
 pub(super) const PARSE: i32 = -32_700;
@@ -49,14 +49,6 @@ pub(super) struct PrunedData {
     locator: Option<Locator>,
 }
 
-/// What a lookup asked for, so that its refusal can name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    Height(Height),
-    /// A block's or a transaction's hash.
-    Hash([u8; 32]),
-}
-
 impl RpcError {
     pub(super) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
@@ -79,21 +71,18 @@ impl RpcError {
 
     /// The honest answer for what is not here any more: from where on there is something, and
     /// where the block went, if that is known.
-    pub(super) fn pruned(store: &DiskStore, asked: Asked) -> Self {
+    pub(super) fn pruned(store: &DiskStore, sought: Sought) -> Self {
         let heights = match store.heights() {
             Ok(heights) => heights,
             Err(error) => return error.into(),
         };
-        let requested = match asked {
-            Asked::Height(height) => quantity(height),
-            Asked::Hash(hash) => alloy_primitives::B256::from(hash).to_string(),
+        let requested = match sought {
+            Sought::Height(height) => quantity(height),
+            Sought::Block(hash) => hash.to_string(),
+            Sought::Transaction(id) => id.to_string(),
         };
-        let part = match asked {
-            Asked::Height(height) => store.find_part(height),
-            Asked::Hash(_) => Ok(None),
-        };
-        let locator = match part {
-            Ok(part) => part.map(|part| part.locator),
+        let locator = match locator(store, sought) {
+            Ok(locator) => locator,
             Err(error) => return error.into(),
         };
         let data = Box::new(PrunedData {
@@ -111,15 +100,15 @@ impl RpcError {
 /// the error that says so for what was cut.
 pub(super) fn honest<T>(
     store: &DiskStore,
-    asked: Asked,
+    sought: Sought,
     found: Result<T, StoreError>,
 ) -> Result<Option<T>, RpcError> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(StoreError::Lookup(LookupError::Pruned { .. })) => Err(RpcError::pruned(store, asked)),
+        Err(StoreError::Lookup(LookupError::Pruned { .. })) => Err(RpcError::pruned(store, sought)),
         // The chain has it, this node never had: `null` would say that there is no such block.
-        Err(StoreError::Lookup(LookupError::NotFound { searched_from: Some(oldest) })) if matches!(asked, Asked::Height(height) if height < oldest) => {
-            Err(RpcError::pruned(store, asked))
+        Err(StoreError::Lookup(LookupError::NotFound { searched_from: Some(oldest) })) if matches!(sought, Sought::Height(height) if height < oldest) => {
+            Err(RpcError::pruned(store, sought))
         }
         Err(StoreError::Lookup(_)) => Ok(None),
         Err(error) => Err(error.into()),

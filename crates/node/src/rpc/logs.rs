@@ -11,21 +11,23 @@ use alloy_primitives::{Address, B256, Bloom, BloomInput, Log as StoredLog};
 use alloy_rlp::Decodable;
 use alloy_rpc_types_eth::Log;
 use secateur_core::{BlockHash, Height, Segment};
-use secateur_store::BlockRecord;
 use tokio::time::Instant;
 
-use super::blocks::{height_of, not_evm, payload, record_at};
-use super::errors::{Asked, PRUNED, RpcError, SERVER, honest};
+use super::blocks::{Found, height_of, not_evm, payload, record_at};
+use super::errors::{PRUNED, RpcError, SERVER, honest};
 use super::methods::render;
 use super::params::{At, Filter, FilterBlocks, Tag};
 use super::receipts::{LogBlock, decode};
-use crate::service::{ApiError, Node};
+use crate::service::{ApiError, Node, Sought};
+use crate::vault::Vault;
 
 /// Blocks that one step looks at. Between steps others get their turn, and a caller who left is
 /// noticed.
 const STEP_BLOCKS: u64 = 128;
 /// How often a scan begins anew when the chain changed under it.
 const ATTEMPTS: u32 = 4;
+/// Blocks from the archive that one scan looks at: each frame of them is a request of its own.
+const ARCHIVED_BLOCKS: u64 = 1_000;
 /// About what a log takes as JSON besides its data and topics.
 const LOG_BYTES: usize = 512;
 /// What a topic takes.
@@ -159,11 +161,11 @@ impl Scan {
             let Some(record) = record_at(node, At::Number(range.next))? else {
                 return Ok(Step::Moved);
             };
-            if self.stands_on.is_some_and(|below| below != record.meta.parent_hash) {
+            if self.stands_on.is_some_and(|below| below != record.meta().parent_hash) {
                 return Ok(Step::Moved);
             }
             match self.look_at(node, &record)? {
-                Looked::Taken => self.stands_on = Some(record.meta.hash),
+                Looked::Taken => self.stands_on = Some(record.meta().hash),
                 Looked::TooLong => return Ok(Step::Done(None)),
                 Looked::Moved => return Ok(Step::Moved),
             }
@@ -188,7 +190,7 @@ impl Scan {
     }
 
     /// Takes the matching logs of one block.
-    fn look_at(&mut self, node: &Node, record: &BlockRecord) -> Result<Looked, RpcError> {
+    fn look_at(&mut self, node: &Node, record: &Found) -> Result<Looked, RpcError> {
         let Some(bloom) = bloom_of(node, record)? else { return Ok(Looked::Moved) };
         if !self.sieve.may_match(&bloom) {
             return Ok(Looked::Taken);
@@ -196,7 +198,7 @@ impl Scan {
         let Some(stored) = payload(node, record, Segment::Receipts)? else {
             return Ok(Looked::Moved);
         };
-        let meta = &record.meta;
+        let meta = record.meta();
         let block =
             LogBlock { hash: meta.hash.0.into(), height: meta.height, timestamp: meta.timestamp };
         let mut log_index = 0;
@@ -232,17 +234,17 @@ impl Scan {
 }
 
 /// The bloom of a block's logs; None if the block was rolled back since.
-fn bloom_of(node: &Node, record: &BlockRecord) -> Result<Option<Bloom>, RpcError> {
-    let hash = record.meta.hash;
+fn bloom_of(node: &Node, record: &Found) -> Result<Option<Bloom>, RpcError> {
+    let hash = record.meta().hash;
     if let Some(bloom) = node.rpc.bloom(&hash) {
         return Ok(Some(bloom));
     }
     let Some(stored) = payload(node, record, Segment::Block)? else { return Ok(None) };
     let read = || {
-        let mut inside = alloy_rlp::Header::decode_bytes(&mut stored.as_slice(), true)?;
+        let mut inside = alloy_rlp::Header::decode_bytes(&mut &*stored, true)?;
         alloy_consensus::Header::decode(&mut inside)
     };
-    let header = read().map_err(|error| not_evm(record.meta.height, &error))?;
+    let header = read().map_err(|error| not_evm(record.meta().height, &error))?;
     node.rpc.keep_bloom(hash, header.logs_bloom);
     Ok(Some(header.logs_bloom))
 }
@@ -260,7 +262,9 @@ fn resolve(node: &Node, from: At, to: At) -> Result<Option<Range>, RpcError> {
     }
     let last = to.min(head);
     // What was cut is the better reason.
-    honest(&node.store, Asked::Height(from), node.store.get_record(from))?;
+    if !is_archived(node, from, last)? {
+        honest(&node.store, Sought::Height(from), node.store.get_record(from))?;
+    }
     let (blocks, most) = (last.saturating_sub(from).saturating_add(1), node.limits.log_blocks);
     if blocks > most {
         return Err(RpcError::limit(format!(
@@ -268,6 +272,26 @@ fn resolve(node: &Node, from: At, to: At) -> Result<Option<Range>, RpcError> {
         )));
     }
     Ok(Some(Range { next: from, last }))
+}
+
+/// Whether the blocks of a range that were cut can all be had from the archive, and are few enough.
+fn is_archived(node: &Node, from: Height, last: Height) -> Result<bool, RpcError> {
+    let boundary = node.store.heights()?.boundary;
+    let Some(end) = boundary.filter(|boundary| from <= *boundary).map(|cut| cut.min(last)) else {
+        return Ok(false);
+    };
+    let reads = node.vault.as_ref().is_some_and(Vault::reads_through);
+    if !reads || end - from >= ARCHIVED_BLOCKS {
+        return Ok(false);
+    }
+    let mut next = from;
+    while let Some(part) = node.store.find_part(next)? {
+        if part.last >= end {
+            return Ok(true);
+        }
+        next = part.last + 1;
+    }
+    Ok(false)
 }
 
 fn check_order(from: Height, to: Height) -> Result<(), RpcError> {

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use alloy_primitives::B256;
-use secateur_core::{PrunePolicy, TxId};
+use secateur_core::PrunePolicy;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::blocks::{block_at, load, record_at, retry};
-use super::errors::{Asked, NO_METHOD, RpcError, SERVER, honest};
+use super::blocks::{block_at, load, record_at, retry, transaction_at};
+use super::errors::{NO_METHOD, RpcError, SERVER};
 use super::logs;
 use super::params::{At, Filter, Params, quantity};
 use super::receipts::{Wanted, of_block};
@@ -113,7 +113,7 @@ fn look_up(node: &Node, question: &Question, room: usize) -> Result<Option<Vec<u
             None => render(&(), room),
         },
         Question::TransactionCount(at) => {
-            let count = record_at(node, *at)?.map(|record| quantity(record.tx_count.into()));
+            let count = record_at(node, *at)?.map(|found| quantity(found.tx_count()));
             render(&count, room)
         }
         Question::Transaction(hash) => transaction(node, *hash, room),
@@ -143,22 +143,17 @@ fn block_number(node: &Node) -> Result<String, RpcError> {
 
 fn transaction(node: &Node, hash: B256, room: usize) -> Result<Option<Vec<u8>>, RpcError> {
     let found = retry(|| {
-        let place = node.store.get_location(&TxId(hash.0));
-        let place = honest(&node.store, Asked::Hash(hash.0), place)?;
-        let Some((location, record)) = place else { return Ok(Some(None)) };
-        let Some(block) = load(node, &record)? else { return Ok(None) };
-        block.transaction(location.index as usize).map(Some)
+        let Some((index, found)) = transaction_at(node, hash)? else { return Ok(Some(None)) };
+        let Some(block) = load(node, &found)? else { return Ok(None) };
+        block.transaction(index).map(Some)
     });
     render(&found?, room)
 }
 
 fn receipt(node: &Node, hash: B256, room: usize) -> Result<Option<Vec<u8>>, RpcError> {
     let found = retry(|| {
-        let place = node.store.get_location(&TxId(hash.0));
-        let place = honest(&node.store, Asked::Hash(hash.0), place)?;
-        let Some((location, record)) = place else { return Ok(Some(None)) };
-        let wanted = Wanted::One(location.index as usize);
-        let Some(built) = of_block(node, &record, wanted)? else { return Ok(None) };
+        let Some((index, found)) = transaction_at(node, hash)? else { return Ok(Some(None)) };
+        let Some(built) = of_block(node, &found, Wanted::One(index))? else { return Ok(None) };
         Ok(Some(built.into_iter().next()))
     });
     render(&found?, room)

@@ -5,9 +5,8 @@ use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{Address, B256, Log as StoredLog};
 use alloy_rpc_types_eth::{Log, TransactionReceipt};
 use secateur_core::{Height, Segment, receipts};
-use secateur_store::BlockRecord;
 
-use super::blocks::{Decoded, load, payload};
+use super::blocks::{Decoded, Found, load, payload};
 use super::errors::RpcError;
 use super::fees::blob_gas_price;
 use crate::service::Node;
@@ -59,14 +58,14 @@ pub(super) enum Wanted {
     One(usize),
 }
 
-/// Receipts of the block of a record; None if it was rolled back since.
+/// Receipts of a block that was found; None if it was rolled back since.
 pub(super) fn of_block(
     node: &Node,
-    record: &BlockRecord,
+    found: &Found,
     wanted: Wanted,
 ) -> Result<Option<Vec<TransactionReceipt>>, RpcError> {
-    let Some(block) = load(node, record)? else { return Ok(None) };
-    let Some(payload) = payload(node, record, Segment::Receipts)? else { return Ok(None) };
+    let Some(block) = load(node, found)? else { return Ok(None) };
+    let Some(payload) = payload(node, found, Segment::Receipts)? else { return Ok(None) };
     let header = &block.inner.header;
     let price = blob_gas_price(node.chain_id(), node.chain.blob_update_fraction, header);
     build(&block, &payload, price, wanted).map(Some)

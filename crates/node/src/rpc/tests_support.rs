@@ -87,6 +87,7 @@ impl Bench {
             standing: seen,
             metrics: Metrics::default(),
             rpc: Cache::default(),
+            vault: None,
             reading: Reading::new(&limits),
             stopping,
         });

@@ -37,6 +37,9 @@ pub(crate) enum ApiError {
     /// The token is ours, but not for this.
     #[error("this token may read and nothing else")]
     Forbidden,
+    /// The archive cannot be read, or gives what is not what it must be; that is never served.
+    #[error("archive: {0}")]
+    Archive(String),
     /// Too many requests are waiting.
     #[error("too many requests are waiting; try again later")]
     Overloaded,

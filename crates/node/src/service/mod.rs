@@ -4,6 +4,7 @@
 //! together ([`Service`]), and the one error that each of them translates ([`ApiError`]). What
 //! deliberately does not: any interface's own words; those are in `grpc`, `http` and `rpc`.
 
+mod beyond;
 mod error;
 mod node_file;
 mod reading;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use secateur_store::ground::disk::DiskStore;
 use tokio::sync::watch;
 
+pub(crate) use beyond::{Sought, locator};
 pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
 pub(crate) use reading::Reading;
@@ -24,6 +26,7 @@ use crate::config::{Chain, Limits};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
 use crate::rpc::Cache;
+use crate::vault::Vault;
 
 /// What every interface of a running node shares.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) metrics: Metrics,
     /// What JSON-RPC remembers between calls.
     pub(crate) rpc: Cache,
+    /// The archive, where one is configured.
+    pub(crate) vault: Option<Vault>,
     /// The bounded way to the store.
     pub(crate) reading: Reading,
     /// Turns true when the node is to stop: whoever waits for long must look at it.
@@ -62,5 +67,14 @@ impl Node {
     ) -> Result<T, ApiError> {
         let store = Arc::clone(&self.store);
         self.reading.run(move || question(&store)).await
+    }
+
+    /// The same, for questions that may go beyond the store.
+    pub(crate) async fn look<T: Send + 'static>(
+        self: &Arc<Self>,
+        question: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let node = Arc::clone(self);
+        self.reading.run(move || question(&node)).await
     }
 }

@@ -18,6 +18,7 @@ use crate::follow::{self, Standing};
 use crate::http::metrics::Metrics;
 use crate::rpc::Cache;
 use crate::security::{Guard, Token, check_bind, new_token};
+use crate::vault::Vault;
 use crate::{grpc, http};
 
 /// A task of the service, by its name.
@@ -79,6 +80,7 @@ impl Service {
             standing,
             metrics: Metrics::default(),
             rpc: Cache::default(),
+            vault: Vault::open(config)?,
             reading: Reading::new(&config.limits),
             stopping,
         });

@@ -2,6 +2,7 @@
 
 use secateur_core::{ExplainBlock, ExplainTx, Height, LookupError, TxId};
 
+use super::parts::covering;
 use super::prune::reports;
 use super::store::Store;
 use crate::StoreError;
@@ -19,7 +20,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             let report = reports(&view.snapshot)?
                 .into_iter()
                 .find(|report| (report.first..=report.last).contains(&height));
-            return Ok(ExplainBlock::Pruned { pruned_before_block, report });
+            let locator = covering(&view.snapshot, height)?.map(|part| part.locator);
+            return Ok(ExplainBlock::Pruned { pruned_before_block, report, locator });
         }
         let head = state.head.map(|tip| tip.height);
         if head.is_none_or(|head| height > head) {

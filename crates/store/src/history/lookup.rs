@@ -57,8 +57,8 @@ struct Found<'a, A, S> {
 }
 
 /// Where a key may be, newest first, and what else is known of it.
-struct Trail {
-    places: Vec<(Height, What)>,
+pub(super) struct Trail {
+    pub(super) places: Vec<(Height, What)>,
     /// Something says that it was here and is cut.
     pruned: bool,
     damaged: Option<Height>,
@@ -270,7 +270,11 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// Follows a key from memory into the runs that may hold it.
-    fn trail(&self, view: &View<'_, A, I::Snapshot>, key: u64) -> Result<Trail, StoreError> {
+    pub(super) fn trail(
+        &self,
+        view: &View<'_, A, I::Snapshot>,
+        key: u64,
+    ) -> Result<Trail, StoreError> {
         let known = self.hashes.known(key, view.state.boundary);
         let mut places = known.open;
         for (run, first, last) in known.runs {

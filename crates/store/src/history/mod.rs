@@ -30,6 +30,7 @@ mod status;
 mod store;
 mod streams;
 mod survey;
+mod trace;
 mod txn;
 mod verify;
 mod view;

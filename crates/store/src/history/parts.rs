@@ -7,6 +7,7 @@ use secateur_core::{BlockHash, Height, Part};
 
 use super::control::export_head;
 use super::record::BlockRecord;
+use super::situation::settings_of;
 use super::state::{State, load_document, parse_document};
 use super::store::Store;
 use crate::StoreError;
@@ -21,7 +22,7 @@ fn refused(reason: String) -> StoreError {
 }
 
 /// The part that covers a height, if one does.
-fn covering(rows: &impl Snapshot, height: Height) -> Result<Option<Part>, StoreError> {
+pub(super) fn covering(rows: &impl Snapshot, height: Height) -> Result<Option<Part>, StoreError> {
     // The first key above: the row before it begins at or below the height.
     let Some(above) = height.checked_add(1) else { return Ok(None) };
     let Some(body) = rows.row_before(Table::Parts, &above.to_be_bytes())? else {
@@ -60,8 +61,16 @@ fn is_known(rows: &impl Snapshot, part: &Part) -> Result<bool, StoreError> {
     }
 }
 
-/// Compares a part's ends with the blocks that are here.
-fn compare(rows: &impl Snapshot, state: &State, part: &Part) -> Result<(), StoreError> {
+/// Compares a part's ends with the blocks that are here, up to the newest final one.
+fn may_count(
+    rows: &impl Snapshot,
+    state: &State,
+    head: Option<Height>,
+    part: &Part,
+) -> Result<(), StoreError> {
+    if head.is_none_or(|head| part.last > head) {
+        return Err(refused(format!("block {} is not final here", part.last)));
+    }
     let oldest = state.oldest_kept().ok_or_else(|| refused("there is no block".into()))?;
     if part.first < oldest {
         return Err(refused(format!(
@@ -109,11 +118,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         if is_known(&txn, part)? {
             return Ok(txn.state.archived);
         }
-        let head = export_head(&txn.state, &control.settings);
-        if head.is_none_or(|head| part.last > head) {
-            return Err(refused(format!("block {} is not final here", part.last)));
-        }
-        compare(&txn, &txn.state, part)?;
+        may_count(&txn, &txn.state, export_head(&txn.state, &control.settings), part)?;
         txn.put_document(Table::Parts, &part.first.to_be_bytes(), part)?;
         // Blocks that were cut before anybody archived them are in no part, and no part will ever
         // close that gap: what counts is what is still here.
@@ -129,6 +134,19 @@ impl<A: Arena, I: Index> Store<A, I> {
         drop(control);
         self.ring();
         Ok(archived)
+    }
+
+    /// What [`Store::ack_archived`] would compare, without noting anything: a part that it would
+    /// refuse is refused. Whether the part is known already is the answer.
+    pub fn check_archived(&self, part: &Part) -> Result<bool, StoreError> {
+        part.check()?;
+        let view = self.view()?;
+        if is_known(&view.snapshot, part)? {
+            return Ok(true);
+        }
+        let head = export_head(&view.state, &settings_of(&view.snapshot)?);
+        may_count(&view.snapshot, &view.state, head, part)?;
+        Ok(false)
     }
 
     /// The archive part that holds a block.

@@ -42,6 +42,12 @@ impl BlockRecord {
         (Segment::ALL.map(len), Segment::ALL.map(crc))
     }
 
+    /// The length and checksum of a payload.
+    pub fn measured(&self, segment: Segment) -> (u32, u32) {
+        let (_, len, checksum) = self.span(segment);
+        (len, checksum)
+    }
+
     /// All payload bytes.
     pub fn payload_bytes(&self) -> u64 {
         self.lens.iter().map(|len| u64::from(*len)).sum()

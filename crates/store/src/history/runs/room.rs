@@ -205,6 +205,19 @@ impl HashRoom {
         room.as_ref().is_some_and(|room| room.tombs.iter().any(|tomb| tomb.filter.contains(key)))
     }
 
+    /// The blocks of the tombstones that claim a key, newest first.
+    pub(crate) fn burials(&self, key: u64) -> Vec<(Height, Height)> {
+        let room = self.room.read();
+        let Some(room) = room.as_ref() else { return Vec::new() };
+        let claims = room.tombs.iter().filter(|tomb| tomb.filter.contains(key));
+        let record = |number| room.records.iter().find(|record| record.number == number);
+        let mut ranges: Vec<_> = claims
+            .filter_map(|tomb| record(tomb.number).map(|record| (record.first, record.last)))
+            .collect();
+        ranges.sort_unstable_by(|a, b| b.cmp(a));
+        ranges
+    }
+
     /// The oldest segment, if it is closed or `closing` asks for it, cut off at the newest final
     /// block; what is above stays open.
     pub(crate) fn segment_to_seal(

@@ -1,0 +1,142 @@
+//! Read-through: a block that was cut here, from the part that holds it, recomputed from its bytes
+//! before anybody sees it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use secateur_archive::Check;
+use secateur_core::{Block, BlockHash, Height, Locator, Part, TxId, receipts, tx_index};
+use secateur_store::ground::disk::DiskStore;
+
+use super::{Vault, failed};
+use crate::service::ApiError;
+
+/// Blocks that a lookup by hash looks through at most, where only a range is known.
+const MOST_SEARCHED: u64 = 4_096;
+
+/// A block that came from the archive, and where it is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Archived {
+    pub(crate) block: Arc<Block>,
+    pub(crate) locator: Locator,
+}
+
+impl Archived {
+    /// The place of a transaction in it.
+    pub(crate) fn place_of(&self, id: &TxId) -> Option<u32> {
+        tx_index(&self.block.payloads.tx_index)
+            .filter_map(Result::ok)
+            .find(|entry| entry.tx_id == *id)
+            .map(|entry| entry.index)
+    }
+
+    /// The receipt of a transaction, if it has one.
+    pub(crate) fn receipt_of(&self, id: &TxId) -> Option<&[u8]> {
+        receipts(&self.block.payloads.receipts)
+            .filter_map(Result::ok)
+            .find(|entry| entry.tx_id == *id)
+            .map(|entry| entry.bytes)
+    }
+}
+
+/// Counts a lookup for as long as it asks.
+struct Asking<'a>(&'a AtomicUsize);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Vault {
+    /// A cut block by its number; none if no part is known to hold it.
+    pub(crate) fn block(
+        &self,
+        store: &DiskStore,
+        height: Height,
+    ) -> Result<Option<Archived>, ApiError> {
+        let _asking = self.ask()?;
+        self.read(store, height, Instant::now() + self.patience)
+    }
+
+    /// A cut block by its hash; none if nothing says where it was.
+    pub(crate) fn block_by_hash(
+        &self,
+        store: &DiskStore,
+        hash: &BlockHash,
+    ) -> Result<Option<Archived>, ApiError> {
+        let traces = store.trace_block(hash)?;
+        self.search(store, traces, |found| found.block.meta.hash == *hash)
+    }
+
+    /// The cut block of a transaction; none if nothing says where it was.
+    pub(crate) fn block_of(
+        &self,
+        store: &DiskStore,
+        id: &TxId,
+    ) -> Result<Option<Archived>, ApiError> {
+        let traces = store.trace_transaction(id)?;
+        self.search(store, traces, |found| found.place_of(id).is_some())
+    }
+
+    /// Takes one of the places at the archive, or refuses: whoever would wait for one would keep
+    /// lookups waiting that need no archive.
+    fn ask(&self) -> Result<Asking<'_>, ApiError> {
+        let before = self.reading.fetch_add(1, Ordering::AcqRel);
+        let asking = Asking(&self.reading);
+        if before >= self.most_reading { Err(ApiError::Overloaded) } else { Ok(asking) }
+    }
+
+    fn search(
+        &self,
+        store: &DiskStore,
+        traces: Vec<RangeInclusive<Height>>,
+        wanted: impl Fn(&Archived) -> bool,
+    ) -> Result<Option<Archived>, ApiError> {
+        let _asking = self.ask()?;
+        let deadline = Instant::now() + self.patience;
+        let heights = traces.into_iter().flat_map(Iterator::rev);
+        for (height, looked) in heights.zip(0..) {
+            if looked >= MOST_SEARCHED {
+                return Ok(None);
+            }
+            match self.read(store, height, deadline)? {
+                Some(found) if wanted(&found) => return Ok(Some(found)),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(
+        &self,
+        store: &DiskStore,
+        height: Height,
+        deadline: Instant,
+    ) -> Result<Option<Archived>, ApiError> {
+        let Some(part) = store.find_part(height)? else { return Ok(None) };
+        if part.locator.provider != self.archive.provider() {
+            // It is in another archive than the one we may ask.
+            return Ok(None);
+        }
+        let locator = part.locator.clone();
+        if let Some(block) = self.frames.lock().get(height) {
+            return Ok(Some(Archived { block, locator }));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let loading = async { tokio::time::timeout(left, self.load(&part, height)).await };
+        let blocks = Self::wait(loading)?.map_err(|_| ApiError::Timeout)??;
+        self.frames.lock().keep(&blocks);
+        let block = blocks.into_iter().find(|block| block.meta.height == height);
+        Ok(block.map(|block| Archived { block, locator }))
+    }
+
+    /// The blocks of the frame that holds a block, each recomputed from its bytes.
+    async fn load(&self, part: &Part, height: Height) -> Result<Vec<Arc<Block>>, ApiError> {
+        let fetched = self.archive.fetch_block(part, height, Check::Full).await;
+        let block = fetched.map_err(|error| failed(&error))?;
+        Ok(vec![Arc::new(block)])
+    }
+}
