@@ -5,11 +5,14 @@
 //! side by side in one run, in turns; nothing here asserts a time. `bench/run` is the way to
 //! start it.
 
+mod chain;
 mod contestants;
 mod machine;
 mod measure;
 mod names;
+mod processes;
 mod results;
+mod rpc;
 mod workload;
 
 use std::path::PathBuf;

@@ -1,8 +1,10 @@
 //! The benchmarks by name: one file each.
 
 mod append_prune;
+mod archive;
 pub mod export;
 mod growth;
+mod index_evm;
 pub mod lookup;
 mod side;
 mod versus;
@@ -38,11 +40,13 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 4] = [
+const ALL: [Benchmark; 6] = [
     Benchmark { name: append_prune::NAME, run: append_prune::run },
     Benchmark { name: lookup::NAME, run: lookup::run },
     Benchmark { name: export::NAME, run: export::run },
     Benchmark { name: growth::NAME, run: growth::run },
+    Benchmark { name: archive::NAME, run: archive::run },
+    Benchmark { name: index_evm::NAME, run: index_evm::run },
 ];
 
 /// The benchmark of that name, or all of them.

@@ -1,80 +1,79 @@
-//! The real binary, filled over its own interface.
+//! The real binary as a node, filled over its own interface or following a chain.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use secateur_core::Block;
 use secateur_proto::history::v1 as proto;
 use secateur_proto::history::v1::admin_client::AdminClient;
 use tonic::Request;
+use tonic::transport::Channel;
 
-use super::{MAX_MESSAGE, connect};
-use crate::workload::{Feed, Pool, Sizes};
+use super::{Kept, Start, told};
 
-const SEED: u64 = 20_260_801;
-/// Blocks of one append.
-const GROUP: usize = 64;
+/// The largest message that is sent or taken.
+pub const MAX_MESSAGE: usize = 64 << 20;
 
 /// A running node.
 pub struct Node {
-    child: Child,
     token: String,
     /// Where its gRPC listens.
     pub address: String,
+    _process: Kept,
 }
 
 impl Node {
-    /// Starts it on a new directory and waits until it listens.
-    pub fn start(data: &Path) -> Result<Self> {
-        let binary = std::env::var_os("BENCH_SECATEUR").map(PathBuf::from);
-        let binary = binary.context("BENCH_SECATEUR is not set; start it with `bench/run`")?;
-        let mut command = Command::new(binary);
-        command.arg("--data").arg(data).args(["node", "--log", "warn"]);
-        command.args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().context("starting a node")?;
-        let mut line = String::new();
-        let out = child.stdout.take().context("the node says nothing")?;
-        BufReader::new(out).read_line(&mut line)?;
-        let address = line.split_whitespace().find_map(|word| word.strip_prefix("grpc="));
-        let address = address.with_context(|| format!("the node says {line}"))?.to_owned();
+    /// Starts it on a new directory with further words, and waits until it listens.
+    pub fn start(data: &Path, further: &[&str]) -> Result<Self> {
+        let binary = told("BENCH_SECATEUR")?;
+        std::fs::create_dir_all(data)?;
+        let mut words = vec![binary.as_os_str(), "--data".as_ref(), data.as_os_str()];
+        let flags = ["node", "--log", "warn", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+        words.extend(flags.iter().chain(further).map(std::ffi::OsStr::new));
+        let process = Kept::start(Start::new(data, words))?;
+        let find = |line: &str| {
+            line.split_whitespace().find_map(|word| Some(word.strip_prefix("grpc=")?.to_owned()))
+        };
+        let address = process.line(Duration::from_secs(30), find).context("starting a node")?;
         let file: serde_json::Value =
             serde_json::from_slice(&std::fs::read(data.join("node.json"))?)?;
         let token = file.get("admin_token").and_then(|token| token.as_str());
         let token = token.context("node.json has no token")?.to_owned();
-        Ok(Self { child, token, address })
+        Ok(Self { token, address, _process: process })
     }
 
-    /// Appends so many blocks.
-    pub async fn fill(&self, sizes: Sizes, blocks: u64) -> Result<()> {
-        let mut admin =
-            AdminClient::new(connect(&self.address).await?).max_encoding_message_size(MAX_MESSAGE);
-        let mut pool = Pool::new(sizes, GROUP, 1, SEED)?;
-        let mut feed = Feed::new(SEED);
-        let mut appended = 0;
-        while appended < blocks {
-            feed.prepare(&mut pool);
-            let group: Vec<Block> = pool.groups().flatten().cloned().collect();
-            let request = proto::AppendRequest { blocks: group.iter().map(message).collect() };
-            let mut request = Request::new(request);
-            let bearer = format!("Bearer {}", self.token).parse()?;
-            request.metadata_mut().insert("authorization", bearer);
-            let answer = admin.append(request).await?.into_inner();
-            ensure!(answer.written == group.len() as u64, "{answer:?}");
-            feed.appended(&pool, 1);
-            appended += answer.written;
-        }
+    /// A client that may append.
+    pub async fn admin(&self) -> Result<Admin> {
+        let channel = connect(&self.address).await?;
+        let client = AdminClient::new(channel).max_encoding_message_size(MAX_MESSAGE);
+        Ok(Admin { client, token: self.token.clone() })
+    }
+}
+
+/// Appends to a node.
+pub struct Admin {
+    client: AdminClient<Channel>,
+    token: String,
+}
+
+impl Admin {
+    /// Appends some blocks.
+    pub async fn append(&mut self, group: &[Block]) -> Result<()> {
+        let request = proto::AppendRequest { blocks: group.iter().map(message).collect() };
+        let mut request = Request::new(request);
+        let bearer = format!("Bearer {}", self.token).parse()?;
+        request.metadata_mut().insert("authorization", bearer);
+        let answer = self.client.append(request).await?.into_inner();
+        ensure!(answer.written == group.len() as u64, "{answer:?}");
         Ok(())
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It is gone either way.
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
+/// A connection to a gRPC address.
+pub async fn connect(address: &str) -> Result<Channel> {
+    let endpoint = Channel::from_shared(format!("http://{address}"))?;
+    endpoint.connect().await.with_context(|| format!("connecting to {address}"))
 }
 
 fn message(block: &Block) -> proto::Block {
