@@ -10,6 +10,7 @@ pub struct Metrics {
     failures: AtomicU64,
     staged_bytes: AtomicU64,
     verified_height: AtomicU64,
+    read_bytes: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -25,6 +26,8 @@ pub struct MetricsSnapshot {
     pub staged_bytes: u64,
     /// The last height that was read back and listed; `None` before the first.
     pub verified_height: Option<u64>,
+    /// Bytes that were read from the storage.
+    pub read_bytes: u64,
 }
 
 impl Metrics {
@@ -38,12 +41,17 @@ impl Metrics {
             staged_bytes: get(&self.staged_bytes),
             // Kept one too high, so that zero can mean none.
             verified_height: get(&self.verified_height).checked_sub(1),
+            read_bytes: get(&self.read_bytes),
         }
     }
 
     pub(crate) fn uploaded(&self, bytes: u64) {
         self.uploads.fetch_add(1, Ordering::Relaxed);
         self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn failed(&self) {

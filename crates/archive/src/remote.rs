@@ -53,6 +53,7 @@ impl Remote {
         let wanted = range.end.saturating_sub(range.start);
         let bytes =
             self.patiently("reading", key, || self.store.get_range(&path, range.clone())).await?;
+        self.metrics.read(bytes.len() as u64);
         if bytes.len() as u64 != wanted {
             return Err(ArchiveError::damaged(key, "it is shorter than it was said to be"));
         }

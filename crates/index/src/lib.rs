@@ -5,6 +5,8 @@
 //! order, and a read-only view of the result. What deliberately does not: part files (`secateur-archive`), EVM
 //! rules (`secateur-evm`), commands and configuration (the binary).
 
+pub mod api;
+pub mod archiving;
 pub mod codec;
 mod cursor;
 mod error;
@@ -13,6 +15,7 @@ pub mod postgres;
 mod rows;
 pub mod sink;
 pub mod source;
+pub mod worker;
 
 pub use cursor::{cursor_from_json, cursor_to_json};
 pub use error::{ErrorClass, IndexError};

@@ -7,6 +7,7 @@
 //! `zstd -d` skips the header, the footer and the table and gives the raw stream: one record for
 //! each block. Frames hold whole records, about 1 MiB of them, so one block is one range read.
 
+mod around;
 mod frame;
 mod layout;
 mod range;

@@ -77,10 +77,7 @@ pub(super) async fn check(client: &Client) -> Result<(), IndexError> {
 async fn begin(transaction: &Transaction<'_>) -> Result<(), IndexError> {
     let sql = "set local statement_timeout = 0; set local lock_timeout = '60s'";
     transaction.batch_execute(sql).await.told(DOING)?;
-    transaction
-        .execute("select pg_advisory_xact_lock($1)", &[&LOCK])
-        .await
-        .told(DOING)?;
+    transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.told(DOING)?;
     let sql = "create table if not exists schema_migrations (
         version bigint primary key,
         name text not null,
@@ -111,7 +108,7 @@ async fn is_applied(
         .told(DOING)?;
     let Some(row) = row else { return Ok(false) };
     let noted: Vec<u8> = row.try_get(0).told(DOING)?;
-    if noted != Sha256::digest(sql.as_bytes()).as_slice() {
+    if noted != Sha256::digest(sql.as_bytes()).to_vec() {
         return Err(IndexError::sink(format!(
             "the schema's version {version} ({name}) was made from another text than this \
              program's; nothing was changed. Use the program that made it, or rebuild the index \
@@ -129,15 +126,9 @@ async fn note(
 ) -> Result<(), IndexError> {
     let sum = Sha256::digest(sql.as_bytes()).to_vec();
     let insert = "insert into schema_migrations (version, name, sha256) values ($1, $2, $3)";
-    transaction
-        .execute(insert, &[&version, &name, &sum])
-        .await
-        .told(DOING)?;
+    transaction.execute(insert, &[&version, &name, &sum]).await.told(DOING)?;
     let upsert = "insert into meta (key, value) values ('schema_version', $1)
         on conflict (key) do update set value = excluded.value";
-    transaction
-        .execute(upsert, &[&version.to_string()])
-        .await
-        .told(DOING)?;
+    transaction.execute(upsert, &[&version.to_string()]).await.told(DOING)?;
     Ok(())
 }

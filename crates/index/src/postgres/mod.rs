@@ -7,9 +7,12 @@
 //! functions, which the worker calls as well.
 
 mod address;
+mod backfill;
 mod decode;
 mod encode;
 mod failure;
+mod lease;
+mod leased;
 mod migrate;
 mod numeric;
 mod read;
@@ -27,6 +30,9 @@ use secateur_core::{BlockHash, Cursor, Height};
 use tokio_postgres::config::SslMode;
 
 pub use address::Address;
+pub use backfill::{Backfilled, backfill};
+pub use lease::{Backlog, LEASE_BLOCKS, Lease, LeaseQueue};
+pub use leased::LeasedSink;
 
 use crate::sink::{Identity, Note, Retained, Sink};
 use crate::{Batch, GapRow, IndexError, PartRow};

@@ -142,9 +142,7 @@ pub(super) fn address_query(role: Role) -> String {
     };
     let all = parts.join(" union all ");
     let columns = TxRow::COLUMNS;
-    format!(
-        "select {columns} from ({all}) t order by block_number desc, tx_index desc limit $4"
-    )
+    format!("select {columns} from ({all}) t order by block_number desc, tx_index desc limit $4")
 }
 
 /// The query of logs: `$1` address, `$2` topic, as far as they are wanted, then the bounds.
@@ -171,7 +169,7 @@ fn before(place: Option<Place>) -> (i64, i32) {
 
 impl IndexReader for PostgresSink {
     async fn meta(&self) -> Result<IndexMeta, IndexError> {
-        meta_in(&*self.client().await?).await
+        meta_in(&self.client().await?).await
     }
 
     async fn block(&self, key: BlockKey) -> Result<Option<BlockRow>, IndexError> {
@@ -184,7 +182,7 @@ impl IndexReader for PostgresSink {
                     "select {columns} from blocks where hash = $1 order by number desc limit 1"
                 );
                 let hash = hash.0.as_slice();
-                Ok(query(&*client, &sql, &[&hash], decode::block).await?.pop())
+                Ok(query(&client, &sql, &[&hash], decode::block).await?.pop())
             }
         }
     }
@@ -196,11 +194,10 @@ impl IndexReader for PostgresSink {
     ) -> Result<Vec<BlockRow>, IndexError> {
         let client = self.client().await?;
         let columns = BlockRow::COLUMNS;
-        let sql = format!(
-            "select {columns} from blocks where number < $1 order by number desc limit $2"
-        );
+        let sql =
+            format!("select {columns} from blocks where number < $1 order by number desc limit $2");
         let below = before.map_or(i64::MAX, bound);
-        query(&*client, &sql, &[&below, &page(limit)], decode::block).await
+        query(&client, &sql, &[&below, &page(limit)], decode::block).await
     }
 
     async fn block_txs(
@@ -217,7 +214,7 @@ impl IndexReader for PostgresSink {
              order by tx_index limit $3"
         );
         let values: Values<'_> = &[&bound(number), &from_index, &page(limit)];
-        query(&*client, &sql, values, decode::tx).await
+        query(&client, &sql, values, decode::tx).await
     }
 
     async fn tx(&self, hash: TxId) -> Result<Option<TxRow>, IndexError> {
@@ -228,7 +225,7 @@ impl IndexReader for PostgresSink {
              order by block_number desc, tx_index desc limit 1"
         );
         let hash = hash.0.as_slice();
-        Ok(query(&*client, &sql, &[&hash], decode::tx).await?.pop())
+        Ok(query(&client, &sql, &[&hash], decode::tx).await?.pop())
     }
 
     async fn address_txs(
@@ -242,7 +239,7 @@ impl IndexReader for PostgresSink {
         let (block, index) = before(place);
         let address = address.as_slice();
         let values: Values<'_> = &[&address, &block, &index, &page(limit)];
-        query(&*client, &address_query(role), values, decode::tx).await
+        query(&client, &address_query(role), values, decode::tx).await
     }
 
     async fn logs(
@@ -261,11 +258,11 @@ impl IndexReader for PostgresSink {
         let from = wanted.from_block.map_or(0, bound);
         let to = wanted.to_block.map_or(i64::MAX, bound).min(block);
         let values: Values<'_> = &[&address, &topic, &from, &to, &block, &index, &page(limit)];
-        query(&*client, &log_query(&wanted), values, decode::log).await
+        query(&client, &log_query(&wanted), values, decode::log).await
     }
 
     async fn list_parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {
-        parts(&*self.client().await?, from, limit).await
+        parts(&self.client().await?, from, limit).await
     }
 
     async fn gaps(&self, from: Height, limit: usize) -> Result<Vec<GapRow>, IndexError> {
@@ -274,7 +271,7 @@ impl IndexReader for PostgresSink {
         let sql = format!(
             "select {columns} from gaps where block_from >= $1 order by block_from limit $2"
         );
-        query(&*client, &sql, &[&bound(from), &page(limit)], decode::gap).await
+        query(&client, &sql, &[&bound(from), &page(limit)], decode::gap).await
     }
 
     async fn days(&self, before: Option<u32>, limit: usize) -> Result<Vec<DailyRow>, IndexError> {
@@ -286,6 +283,6 @@ impl IndexReader for PostgresSink {
         );
         // PostgreSQL's dates end later than this.
         let below = before.and_then(|day| i32::try_from(day).ok()).unwrap_or(1_000_000);
-        query(&*client, &sql, &[&below, &page(limit)], decode::daily).await
+        query(&client, &sql, &[&below, &page(limit)], decode::daily).await
     }
 }

@@ -131,7 +131,8 @@ async fn commit_in(
     }
     set_meta(&transaction, "last_ingest_at", &batch.at.to_string()).await?;
     if blocks > 0 {
-        let raw = i64::try_from(batch.raw_bytes).map_err(|_| too_large("bytes", batch.raw_bytes))?;
+        let raw =
+            i64::try_from(batch.raw_bytes).map_err(|_| too_large("bytes", batch.raw_bytes))?;
         let counts = Counts { blocks, raw, ..Counts::default() };
         count(&transaction, batch.at, counts).await?;
     }
@@ -431,17 +432,8 @@ pub(super) async fn add_part(
         on conflict (block_from) do nothing";
     let (sha256, parent, last) =
         (part.sha256.as_slice(), part.parent_hash.0.as_slice(), part.last_hash.0.as_slice());
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
-        &from,
-        &to,
-        &part.provider,
-        &part.object_key,
-        &part.codec,
-        &size,
-        &sha256,
-        &parent,
-        &last,
-    ];
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
+        [&from, &to, &part.provider, &part.object_key, &part.codec, &size, &sha256, &parent, &last];
     if transaction.execute(insert, &values).await.told("noting a part")? == 0 {
         let known = read::parts(&transaction, part.block_from, 1).await?;
         if known.first() == Some(part) {
@@ -460,7 +452,8 @@ pub(super) async fn add_part(
 pub(super) async fn retain(client: &Client, cutoff: u64) -> Result<Retained, IndexError> {
     const DOING: &str = "dropping old ranges";
     let cutoff = i64::try_from(cutoff).unwrap_or(i64::MAX);
-    let row = client.query_one("select * from secateur_retain($1)", &[&cutoff]).await.told(DOING)?;
+    let row =
+        client.query_one("select * from secateur_retain($1)", &[&cutoff]).await.told(DOING)?;
     let number = |at: usize| row.try_get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
     Ok(Retained {
         blocks: number(0).told(DOING)?,

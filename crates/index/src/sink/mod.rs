@@ -8,6 +8,8 @@
 //! where in its leased range it stands, `commit` writes rows and that place, and a worker with
 //! `until` set ends at the end of the range.
 
+pub mod sqlite;
+
 use alloy_primitives::{Address, B256};
 use secateur_core::{BlockHash, Cursor, Height, TxId};
 

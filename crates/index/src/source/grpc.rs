@@ -192,6 +192,7 @@ impl Source for GrpcSource {
         let mut history = self.history.clone();
         let answer = self.ask(0, history.get_status(GetStatusRequest {})).await?;
         Ok(SourceStatus {
+            chain_id: answer.chain_id,
             head: answer.export_head,
             oldest: answer.oldest_kept_block,
             pruned_before: answer.pruned_before_block,

@@ -1,6 +1,7 @@
 //! Where blocks come from: a node over gRPC ([`GrpcSource`]), or an archive. Whoever speaks the
 //! export rules can be one.
 
+mod archived;
 mod assembler;
 mod grpc;
 mod stream;
@@ -8,6 +9,7 @@ mod token;
 
 use secateur_core::{BlockMeta, Height, Part, Payloads, Strength};
 
+pub use archived::{ArchiveBlocks, ArchiveSource};
 pub use assembler::Assembler;
 pub use grpc::{GrpcOptions, GrpcSource};
 pub use stream::GrpcBlocks;
@@ -29,6 +31,8 @@ pub struct SourceBlock {
 /// What a source says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourceStatus {
+    /// The chain, if the source says so.
+    pub chain_id: Option<u64>,
     /// The newest exportable block.
     pub head: Option<Height>,
     /// The oldest block that is still there.

@@ -46,8 +46,8 @@ impl Interceptor for Bearer {
     }
 }
 
-/// Reads the first token of a file: a line that is neither empty nor a comment. A file that others
-/// can read is refused.
+/// Reads the first token of a file: a line that is neither empty nor a comment. The `node.json` of
+/// a running node is such a file too. One that others can read is refused.
 pub fn read_token(path: &Path) -> Result<String, IndexError> {
     let refuse = |reason: String| IndexError::Refused(format!("{}: {reason}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
@@ -61,6 +61,12 @@ pub fn read_token(path: &Path) -> Result<String, IndexError> {
     }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
+    if text.starts_with('{') {
+        let said: serde_json::Value =
+            serde_json::from_str(&text).map_err(|_| refuse("it is not JSON".into()))?;
+        let token = said.get("admin_token").and_then(serde_json::Value::as_str);
+        return token.map(str::to_owned).ok_or_else(|| refuse("there is no token in it".into()));
+    }
     text.lines()
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with('#'))
@@ -84,6 +90,8 @@ mod tests {
         assert!(error.contains("chmod 600"), "{error}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(read_token(&path).unwrap(), "abc");
+        std::fs::write(&path, r#"{"pid":1,"admin_token":"xyz"}"#).unwrap();
+        assert_eq!(read_token(&path).unwrap(), "xyz");
         let bearer = Bearer::new(Some("abc")).unwrap();
         assert!(!format!("{bearer:?}").contains("abc"));
     }

@@ -125,9 +125,10 @@ pub(super) fn block_out(block: Block) -> pb::Block {
 }
 
 /// The status.
-pub(super) fn prune_status(status: PruneStatus) -> pb::GetStatusResponse {
+pub(super) fn prune_status(status: PruneStatus, chain_id: u64) -> pb::GetStatusResponse {
     pb::GetStatusResponse {
         archived: status.archived,
+        chain_id: Some(chain_id),
         head: status.head,
         finalized: status.finalized,
         export_head: status.export_head,

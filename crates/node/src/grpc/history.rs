@@ -182,7 +182,10 @@ impl history_server::History for History {
         &self,
         _request: Request<pb::GetStatusRequest>,
     ) -> Result<Response<pb::GetStatusResponse>, Status> {
-        self.ask(|store| Ok(convert::prune_status(store.get_prune_status()?))).await
+        self.ask(|store| {
+            Ok(convert::prune_status(store.get_prune_status()?, store.header().chain_id))
+        })
+        .await
     }
 
     async fn get_plan(

@@ -1,9 +1,10 @@
 //! What was read from parts last: a few runs of blocks as they came out of one frame each. They
-//! were checked when they were read, and a block never changes.
+//! are recomputed before they are served, and a block never changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use secateur_archive::Codec;
 use secateur_core::{Block, Height};
 
 /// The blocks that are kept take at most about so much memory.
@@ -12,6 +13,7 @@ const BYTES: u64 = 32 << 20;
 /// The blocks of one frame, in their order.
 #[derive(Debug)]
 struct Frame {
+    codec: Codec,
     blocks: Vec<Arc<Block>>,
     bytes: u64,
 }
@@ -33,22 +35,22 @@ impl Frame {
 
 impl Frames {
     /// A block, if its frame is here.
-    pub(super) fn get(&mut self, height: Height) -> Option<Arc<Block>> {
+    pub(super) fn get(&mut self, height: Height) -> Option<(Codec, Arc<Block>)> {
         let place = self.kept.iter().position(|frame| frame.find(height).is_some())?;
         let frame = self.kept.remove(place)?;
-        let found = frame.find(height).map(Arc::clone);
+        let found = frame.find(height).map(|block| (frame.codec, Arc::clone(block)));
         self.kept.push_front(frame);
         found
     }
 
     /// Keeps the blocks of a frame; those that were not used for longest go.
-    pub(super) fn keep(&mut self, blocks: &[Arc<Block>]) {
+    pub(super) fn keep(&mut self, codec: Codec, blocks: &[Arc<Block>]) {
         let bytes = blocks.iter().map(|block| 128 + block.payloads.total_len()).sum();
         // One that would push out everything else is read again when it is wanted.
         if bytes > BYTES / 2 {
             return;
         }
-        self.kept.push_front(Frame { blocks: blocks.to_vec(), bytes });
+        self.kept.push_front(Frame { codec, blocks: blocks.to_vec(), bytes });
         self.bytes += bytes;
         while self.bytes > BYTES {
             let Some(oldest) = self.kept.pop_back() else { return };
@@ -79,14 +81,14 @@ mod tests {
     fn frames_that_were_used_last_stay_and_the_bytes_stay_below_their_limit() {
         let mut frames = Frames::default();
         for first in 0..10 {
-            frames.keep(&frame(first * 10, 10, 300_000));
+            frames.keep(Codec::Opaque, &frame(first * 10, 10, 300_000));
             assert!(frames.bytes <= BYTES);
-            assert_eq!(frames.get(5).is_some(), true, "it is used every time");
+            assert!(frames.get(5).is_some(), "it is used every time");
         }
         assert!(frames.get(15).is_none(), "it was used longest ago");
-        assert_eq!(frames.get(99).unwrap().meta.height, 99);
+        assert_eq!(frames.get(99).unwrap().1.meta.height, 99);
         assert!(frames.get(100).is_none());
-        frames.keep(&frame(200, 1, 20 << 20));
+        frames.keep(Codec::Opaque, &frame(200, 1, 20 << 20));
         assert!(frames.get(200).is_none(), "it is too large to be kept");
     }
 }

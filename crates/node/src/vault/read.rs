@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use secateur_archive::Check;
+use secateur_archive::{Check, Codec};
 use secateur_core::{Block, BlockHash, Height, Locator, Part, TxId, receipts, tx_index};
 use secateur_store::ground::disk::DiskStore;
 
@@ -121,22 +121,47 @@ impl Vault {
             // It is in another archive than the one we may ask.
             return Ok(None);
         }
-        let locator = part.locator.clone();
-        if let Some(block) = self.frames.lock().get(height) {
-            return Ok(Some(Archived { block, locator }));
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        let loading = async { tokio::time::timeout(left, self.load(&part, height)).await };
-        let blocks = Self::wait(loading)?.map_err(|_| ApiError::Timeout)??;
-        self.frames.lock().keep(&blocks);
-        let block = blocks.into_iter().find(|block| block.meta.height == height);
-        Ok(block.map(|block| Archived { block, locator }))
+        let kept = self.frames.lock().get(height);
+        let (codec, block) = if let Some(kept) = kept {
+            kept
+        } else {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let loading = async { tokio::time::timeout(left, self.load(&part, height)).await };
+            let (codec, blocks) = Self::wait(loading)?.map_err(|_| ApiError::Timeout)??;
+            self.frames.lock().keep(codec, &blocks);
+            let block = blocks.into_iter().find(|block| block.meta.height == height);
+            let Some(block) = block else { return Ok(None) };
+            (codec, block)
+        };
+        recomputed(part, codec, store.header().chain_id, block).map(Some)
     }
 
-    /// The blocks of the frame that holds a block, each recomputed from its bytes.
-    async fn load(&self, part: &Part, height: Height) -> Result<Vec<Arc<Block>>, ApiError> {
-        let fetched = self.archive.fetch_block(part, height, Check::Full).await;
-        let block = fetched.map_err(|error| failed(&error))?;
-        Ok(vec![Arc::new(block)])
+    /// The blocks of the frame that holds a block. They link to one another; nothing else is known
+    /// of them yet.
+    async fn load(
+        &self,
+        part: &Part,
+        height: Height,
+    ) -> Result<(Codec, Vec<Arc<Block>>), ApiError> {
+        let reader = self.archive.reader(part).await.map_err(|error| failed(&error))?;
+        let blocks = reader.frame_around(height).await.map_err(|error| failed(&error))?;
+        Ok((reader.header().codec, blocks.into_iter().map(Arc::new).collect()))
+    }
+}
+
+/// Recomputes a block from its bytes; one that is not what it says is never served.
+fn recomputed(
+    part: Part,
+    codec: Codec,
+    chain_id: u64,
+    block: Arc<Block>,
+) -> Result<Archived, ApiError> {
+    let locator = part.locator;
+    match Check::Full.block(codec, chain_id, &block) {
+        Ok(()) => Ok(Archived { block, locator }),
+        Err(error) => {
+            tracing::error!(%error, key = locator.key, "a part is not what it must be");
+            Err(ApiError::Archive(format!("{}: {error}; it was not served", locator.key)))
+        }
     }
 }

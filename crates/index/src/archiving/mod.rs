@@ -1,0 +1,325 @@
+//! The archiving task: blocks from a source into parts, each noted in the index and acknowledged to
+//! the source once it was read back.
+//!
+//! Its place comes from the archive itself, never from the index's cursor: indexing and archiving
+//! do not wait for one another. Every step can be done twice, so after a crash it begins with what
+//! it finds: parts in the archive that the index does not know, parts that the source does not know,
+//! and finished parts in the stage.
+
+mod metrics;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use secateur_archive::{
+    Archive, ArchiveError, Archiver, ArchiverOptions, Check, Codec as PartCodec, Grain,
+};
+use secateur_core::{Block, Height, Locator, Part};
+use tokio::sync::watch;
+
+pub use metrics::ArchiveMetrics;
+
+use crate::codec::Codec;
+use crate::source::{Blocks, Source, SourceBlock};
+use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, stopped, unix_now};
+use crate::{IndexError, PartRow, Sink};
+
+/// Parts that are looked at together.
+const PAGE: usize = 256;
+/// How often the head is asked for.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How archiving works.
+#[derive(Debug, Clone)]
+pub struct ArchivingOptions {
+    /// The chain's id.
+    pub chain_id: u64,
+    /// How its blocks are read.
+    pub codec: PartCodec,
+    /// A directory for parts in the making.
+    pub stage: PathBuf,
+    /// Where parts end.
+    pub grain: Grain,
+    /// How far a block is checked before it is written.
+    pub check: Check,
+    /// Where a new archive begins; none means at the source's oldest block.
+    pub first: Option<Height>,
+    /// What to do when the next block is cut at the source.
+    pub on_pruned: OnPruned,
+    /// Whether parts are acknowledged to the source.
+    pub ack: bool,
+    /// Whether to wait for new blocks at the tip.
+    pub follow: bool,
+    /// Trouble that lasts longer than this is an alarm.
+    pub alarm_after: Duration,
+}
+
+impl ArchivingOptions {
+    /// The usual way.
+    pub fn new(chain_id: u64, codec: PartCodec, stage: impl Into<PathBuf>) -> Self {
+        Self {
+            chain_id,
+            codec,
+            stage: stage.into(),
+            grain: Grain::default(),
+            check: Check::default(),
+            first: None,
+            on_pruned: OnPruned::Stop,
+            ack: true,
+            follow: true,
+            alarm_after: Duration::from_mins(5),
+        }
+    }
+}
+
+/// Archives a chain's history.
+pub struct Archiving<S, K> {
+    /// Where blocks come from, and parts are acknowledged to.
+    pub source: Arc<S>,
+    /// Where parts are noted.
+    pub sink: Arc<K>,
+    /// Where parts go.
+    pub archive: Archive,
+    /// What names a block whose source does not say it.
+    pub codec: Arc<dyn Codec>,
+    /// How it works.
+    pub options: ArchivingOptions,
+    /// What it counts.
+    pub metrics: Arc<ArchiveMetrics>,
+    /// The index worker's counters, for the bytes of the day.
+    pub totals: Option<Arc<Metrics>>,
+    /// Who looks on.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl<S, K> std::fmt::Debug for Archiving<S, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Archiving").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What an error of the archive means to a worker.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(crate) fn explain(error: ArchiveError) -> IndexError {
+    let retryable = error.is_retryable();
+    match &error {
+        ArchiveError::Block { height, .. } => IndexError::decode(*height, error.to_string()),
+        _ => IndexError::ArchiveIo { reason: error.to_string(), retryable },
+    }
+}
+
+/// A row as a node knows its part.
+fn part_of(row: &PartRow) -> Part {
+    Part {
+        first: row.block_from,
+        last: row.block_to,
+        parent_hash: row.parent_hash,
+        last_hash: row.last_hash,
+        locator: Locator { provider: row.provider.clone(), key: row.object_key.clone() },
+        sha256: alloy_primitives::hex::encode(row.sha256),
+        size: row.size_bytes,
+    }
+}
+
+/// A part as the index notes it.
+fn row_of(part: &Part) -> Result<PartRow, IndexError> {
+    let mut sha256 = [0u8; 32];
+    alloy_primitives::hex::decode_to_slice(&part.sha256, &mut sha256).map_err(|error| {
+        let reason = format!("part {} has no SHA-256: {error}", part.locator.key);
+        IndexError::ArchiveIo { reason, retryable: false }
+    })?;
+    Ok(PartRow {
+        block_from: part.first,
+        block_to: part.last,
+        provider: part.locator.provider.clone(),
+        object_key: part.locator.key.clone(),
+        codec: "zstd".into(),
+        size_bytes: part.size,
+        sha256,
+        parent_hash: part.parent_hash,
+        last_hash: part.last_hash,
+    })
+}
+
+impl<S: Source, K: Sink> Archiving<S, K> {
+    /// Archives until it is stopped, done, or cannot go on. An unfinished part stays unfinished;
+    /// it is made again, the same, the next time.
+    pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
+        let mut first = self.options.first;
+        let (mut backoff, mut since, mut alarmed) = (Backoff::new(), None::<Instant>, false);
+        loop {
+            let before = self.metrics.parts();
+            let error = match self.session(first, &stop).await {
+                Ok(end) => return Ok(end),
+                Err(error) => error,
+            };
+            self.metrics.failed();
+            if let IndexError::Pruned { pruned_before_block, .. } = error
+                && self.options.on_pruned == OnPruned::Rebase
+            {
+                first = pruned_before_block.checked_add(1);
+                continue;
+            }
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            if self.metrics.parts() > before {
+                (since, alarmed) = (None, false);
+                backoff.reset();
+            }
+            let wait = backoff.next();
+            self.observer.event(&Event::Retrying { error: &error, wait });
+            let lasted = since.get_or_insert_with(Instant::now).elapsed();
+            if lasted >= self.options.alarm_after && !alarmed {
+                alarmed = true;
+                self.metrics.stalled(true);
+                self.observer.event(&Event::Alarm { error: &error, since: lasted });
+            }
+            tokio::select! {
+                () = stopped(stop.clone()) => return Ok(End::Stopped),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn session(
+        &self,
+        first: Option<Height>,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<End, IndexError> {
+        let status = self.source.status().await?;
+        self.catch_up_with_archive().await?;
+        if self.options.ack {
+            self.acknowledge_again(status.archived, status.pruned_before).await?;
+        }
+        let settled = self.sink.last_part().await?.map(|row| part_of(&row));
+        // An archive goes on where it ends, even if the source has cut those blocks: that is told.
+        let known = settled.as_ref().map(|part| part.first);
+        let first = first.or(known).or(status.oldest).unwrap_or(0);
+        let mut options = ArchiverOptions::new(
+            self.options.stage.clone(),
+            self.options.chain_id,
+            self.options.codec,
+            first,
+        );
+        options.grain = self.options.grain;
+        options.check = self.options.check;
+        options.settled = settled.filter(|part| part.last >= first);
+        let mut archiver = Archiver::open(self.archive.clone(), options).await.map_err(explain)?;
+        let mut blocks = self.source.blocks(Some(archiver.next_height()), true);
+        let (mut idle, mut looked) = (Backoff::new(), Instant::now());
+        self.publish(&mut archiver).await?;
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = stopped(stop.clone()) => return Ok(End::Stopped),
+                next = blocks.next() => next?,
+            };
+            if looked.elapsed() >= LOOK || next.is_none() {
+                looked = Instant::now();
+                if let Some(head) = self.source.head().await? {
+                    self.metrics.look(&archiver.metrics().snapshot(), head);
+                }
+            }
+            let Some(block) = next else {
+                if !self.options.follow {
+                    return Ok(End::CaughtUp);
+                }
+                tokio::select! {
+                    () = stopped(stop.clone()) => return Ok(End::Stopped),
+                    () = tokio::time::sleep(idle.next()) => continue,
+                }
+            };
+            idle.reset();
+            archiver.push(&self.whole(block)?).await.map_err(explain)?;
+            if archiver.waiting() > 0 {
+                self.publish(&mut archiver).await?;
+            }
+        }
+    }
+
+    /// A block with what names it.
+    fn whole(&self, block: SourceBlock) -> Result<Block, IndexError> {
+        let meta = self.codec.meta(&block)?;
+        Ok(Block { meta, payloads: block.payloads })
+    }
+
+    /// Notes parts that are in the archive and not in the index.
+    async fn catch_up_with_archive(&self) -> Result<(), IndexError> {
+        let known = self.sink.last_part().await?;
+        let from = known.map_or(0, |row| row.block_to.saturating_add(1));
+        let mut listed = Box::pin(self.archive.parts(self.options.chain_id, from));
+        while let Some(manifest) = listed.next().await {
+            let part = manifest.map_err(explain)?.part(self.archive.provider());
+            if part.first < from {
+                let reason = format!(
+                    "part {} overlaps those that the index knows, up to block {}; run \
+                     `secateur archive verify`",
+                    part.locator.key,
+                    from.saturating_sub(1)
+                );
+                return Err(IndexError::ArchiveIo { reason, retryable: false });
+            }
+            self.sink.add_part(row_of(&part)?, unix_now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Acknowledges parts that the source does not know, as far as it has their blocks.
+    async fn acknowledge_again(
+        &self,
+        archived: Option<Height>,
+        pruned_before: Option<Height>,
+    ) -> Result<(), IndexError> {
+        let behind = |height: Option<Height>| height.map_or(0, |height| height.saturating_add(1));
+        let mut from = behind(archived).max(behind(pruned_before));
+        loop {
+            let rows = self.sink.parts(from, PAGE).await?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            from = last.block_to.saturating_add(1);
+            for row in &rows {
+                self.acknowledge(&part_of(row)).await?;
+            }
+        }
+    }
+
+    /// Uploads, notes and acknowledges whatever is finished.
+    async fn publish(&self, archiver: &mut Archiver) -> Result<(), IndexError> {
+        while let Some(part) = archiver.publish().await.map_err(explain)? {
+            let at = unix_now();
+            self.sink.add_part(row_of(&part)?, at).await?;
+            if self.options.ack {
+                self.acknowledge(&part).await?;
+            }
+            archiver.settled(&part).await.map_err(explain)?;
+            self.metrics.wrote(&archiver.metrics().snapshot());
+            if let Some(totals) = &self.totals {
+                totals.archived(part.size, at);
+            }
+            tracing::info!(
+                first = part.first,
+                last = part.last,
+                bytes = part.size,
+                key = part.locator.key,
+                "a part is archived"
+            );
+        }
+        Ok(())
+    }
+
+    async fn acknowledge(&self, part: &Part) -> Result<(), IndexError> {
+        let Err(error) = self.source.ack_archived(part).await else { return Ok(()) };
+        // A source that has cut the part's blocks meanwhile cannot compare them, and need not.
+        if matches!(error, IndexError::Refused(_)) {
+            let cut = self.source.status().await?.pruned_before;
+            if cut.is_some_and(|cut| cut >= part.first) {
+                let key = &part.locator.key;
+                tracing::warn!(%error, key, "the source does not take a part that it has cut");
+                return Ok(());
+            }
+        }
+        Err(error)
+    }
+}

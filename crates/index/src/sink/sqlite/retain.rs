@@ -1,0 +1,61 @@
+//! Retention: the rows of old blocks go, some blocks at a time.
+
+use rusqlite::{Connection, params};
+use secateur_core::Height;
+
+use super::columns::{Number, first_key};
+use super::failed;
+use super::write::{begin, cursor};
+use crate::IndexError;
+use crate::sink::Retained;
+
+/// Removes the rows of blocks below a time, oldest first, at most so many blocks. The block below
+/// the cursor stays: the next one is checked against it.
+pub(super) fn retain(
+    connection: &mut Connection,
+    cutoff: u64,
+    max_blocks: u32,
+) -> Result<Retained, IndexError> {
+    let wrap = |error: rusqlite::Error| failed(&error);
+    let txn = begin(connection)?;
+    let tip = cursor(&txn)?.and_then(|cursor| cursor.block_number.checked_sub(1)).unwrap_or(0);
+    let mut due: Option<Height> = None;
+    let (mut blocks, mut more) = (0u64, false);
+    {
+        let mut oldest = txn
+            .prepare_cached(
+                "SELECT number, ts FROM blocks WHERE number < ?1 ORDER BY number LIMIT ?2",
+            )
+            .map_err(wrap)?;
+        let limit = i64::from(max_blocks) + 1;
+        let mut rows = oldest.query(params![Number(tip), limit]).map_err(wrap)?;
+        while let Some(row) = rows.next().map_err(wrap)? {
+            let number = row.get::<_, Number>(0).map_err(wrap)?.0;
+            let ts = row.get::<_, Option<Number>>(1).map_err(wrap)?;
+            if ts.is_none_or(|ts| ts.0 >= cutoff) {
+                break;
+            }
+            if blocks == u64::from(max_blocks) {
+                more = true;
+                break;
+            }
+            (due, blocks) = (Some(number), blocks + 1);
+        }
+    }
+    let Some(last) = due else { return Ok(Retained::default()) };
+    let above = last.saturating_add(1);
+    let number = i64::try_from(above).unwrap_or(i64::MAX);
+    let key = first_key(above);
+    let mut gone = 0;
+    for (table, column, bound) in
+        [("logs", "id", key), ("txs", "id", key), ("blocks", "number", number)]
+    {
+        gone += txn
+            .prepare_cached(&format!("DELETE FROM {table} WHERE {column} < ?1"))
+            .map_err(wrap)?
+            .execute([bound])
+            .map_err(wrap)?;
+    }
+    txn.commit().map_err(wrap)?;
+    Ok(Retained { blocks, rows: gone as u64, more })
+}

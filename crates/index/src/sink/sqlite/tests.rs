@@ -1,0 +1,1 @@
+//! The sink against a real file.

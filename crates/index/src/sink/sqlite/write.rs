@@ -1,0 +1,224 @@
+//! Batches into the file. One transaction holds the rows and the cursor behind them; whoever else
+//! moved the cursor in between is noticed.
+
+use alloy_primitives::B256;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use secateur_core::{BlockHash, Cursor};
+
+use super::columns::{Number, key};
+use super::{daily, failed};
+use crate::sink::Identity;
+use crate::{Batch, GapRow, IndexError, Rows, cursor_from_json, cursor_to_json};
+
+pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, IndexError> {
+    connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(|error| failed(&error))
+}
+
+pub(super) fn get_meta(
+    connection: &Connection,
+    key: &str,
+) -> Result<Option<String>, rusqlite::Error> {
+    connection
+        .prepare_cached("SELECT value FROM meta WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()
+}
+
+pub(super) fn put_meta(
+    connection: &Connection,
+    key: &str,
+    value: &str,
+) -> Result<(), rusqlite::Error> {
+    connection
+        .prepare_cached(
+            "INSERT INTO meta (key, value) VALUES (?1, ?2)
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        )?
+        .execute([key, value])
+        .map(drop)
+}
+
+/// Where to go on.
+pub(super) fn cursor(connection: &Connection) -> Result<Option<Cursor>, IndexError> {
+    let text = get_meta(connection, "cursor").map_err(|error| failed(&error))?;
+    text.map(|text| cursor_from_json(&text).map_err(|error| IndexError::stored(&error))).transpose()
+}
+
+/// The hash of the block below the cursor.
+pub(super) fn tip(connection: &Connection) -> Result<Option<BlockHash>, IndexError> {
+    let Some(below) = cursor(connection)?.and_then(|cursor| cursor.block_number.checked_sub(1))
+    else {
+        return Ok(None);
+    };
+    let hash: Option<Option<[u8; 32]>> = connection
+        .query_row("SELECT hash FROM blocks WHERE number = ?1", [Number(below)], |row| row.get(0))
+        .optional()
+        .map_err(|error| failed(&error))?;
+    Ok(hash.flatten().map(BlockHash))
+}
+
+/// Notes whose index this is, or refuses.
+pub(super) fn bind(connection: &mut Connection, identity: &Identity) -> Result<(), IndexError> {
+    let txn = begin(connection)?;
+    let wrap = |error: rusqlite::Error| failed(&error);
+    for (key, value) in
+        [("chain_id", identity.chain_id.to_string()), ("codec", identity.codec.clone())]
+    {
+        match get_meta(&txn, key).map_err(wrap)? {
+            None => put_meta(&txn, key, &value).map_err(wrap)?,
+            Some(known) if known == value => {}
+            Some(known) => {
+                return Err(IndexError::Refused(format!(
+                    "this index has {key} {known}, and the source has {value}; use another file"
+                )));
+            }
+        }
+    }
+    // Other logs than before begin where the cursor is; what is below keeps what it has.
+    if get_meta(&txn, "logs").map_err(wrap)?.as_ref() != Some(&identity.logs) {
+        let since = cursor(&txn)?.map_or(0, |cursor| cursor.block_number);
+        put_meta(&txn, "logs", &identity.logs).map_err(wrap)?;
+        put_meta(&txn, "logs_since", &since.to_string()).map_err(wrap)?;
+    }
+    txn.commit().map_err(wrap)
+}
+
+/// Writes a batch.
+pub(super) fn commit(connection: &mut Connection, batch: &Batch) -> Result<(), IndexError> {
+    let txn = begin(connection)?;
+    check_place(&txn, batch)?;
+    insert_rows(&txn, &batch.rows)?;
+    let wrap = |error: rusqlite::Error| failed(&error);
+    put_meta(&txn, "cursor", &cursor_to_json(batch.next)).map_err(wrap)?;
+    put_meta(&txn, "last_ingest_at", &batch.at.to_string()).map_err(wrap)?;
+    if let Some(head) = batch.head {
+        put_meta(&txn, "last_head", &head.to_string()).map_err(wrap)?;
+    }
+    let blocks = batch.rows.blocks.len() as u64;
+    daily::count(&txn, batch.at, "raw_bytes", batch.raw_bytes).map_err(wrap)?;
+    daily::count(&txn, batch.at, "blocks_ingested", blocks).map_err(wrap)?;
+    txn.commit().map_err(wrap)
+}
+
+/// A batch begins at the cursor; if it does not, somebody else writes here too.
+fn check_place(txn: &Transaction<'_>, batch: &Batch) -> Result<(), IndexError> {
+    let first = batch.rows.blocks.first().map(|block| block.number);
+    if let (Some(cursor), Some(first)) = (cursor(txn)?, first)
+        && cursor.block_number != first
+    {
+        return Err(IndexError::sink(format!(
+            "the index stands at block {}, the batch begins at block {first}; another worker \
+             writes here. Stop one of them; the batch was not written",
+            cursor.block_number
+        )));
+    }
+    Ok(())
+}
+
+fn insert_rows(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
+    let wrap = |error: rusqlite::Error| failed(&error);
+    let mut insert = txn
+        .prepare_cached(
+            "INSERT INTO blocks (number, hash, parent_hash, ts, tx_count)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )
+        .map_err(wrap)?;
+    for row in &rows.blocks {
+        let hash = row.hash.as_ref().map(|hash| hash.0.as_slice());
+        let parent_hash = row.parent_hash.as_ref().map(|hash| hash.0.as_slice());
+        insert
+            .execute(params![
+                Number(row.number),
+                hash,
+                parent_hash,
+                row.ts.map(Number),
+                row.tx_count
+            ])
+            .map_err(wrap)?;
+    }
+    insert_txs(txn, rows)?;
+    insert_logs(txn, rows)
+}
+
+fn insert_txs(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
+    let mut insert = txn
+        .prepare_cached(
+            "INSERT INTO txs (id, hash, block_number, tx_index, \"from\", \"to\", nonce, value, \
+             gas, status, gas_used, contract_address)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )
+        .map_err(|error| failed(&error))?;
+    for row in &rows.txs {
+        let value = row.value.map(|value| value.to_string());
+        insert
+            .execute(params![
+                key(row.block_number, row.tx_index)?,
+                row.hash.0.as_slice(),
+                Number(row.block_number),
+                row.tx_index,
+                row.from.as_ref().map(|address| address.as_slice()),
+                row.to.as_ref().map(|address| address.as_slice()),
+                row.nonce.map(Number),
+                value,
+                row.gas.map(Number),
+                row.status,
+                row.gas_used.map(Number),
+                row.contract_address.as_ref().map(|address| address.as_slice()),
+            ])
+            .map_err(|error| failed(&error))?;
+    }
+    Ok(())
+}
+
+fn insert_logs(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
+    if rows.logs.is_empty() {
+        return Ok(());
+    }
+    let mut insert = txn
+        .prepare_cached(
+            "INSERT INTO logs (id, block_number, log_index, tx_index, tx_hash, address, topic0, \
+             topic1, topic2, topic3, data)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )
+        .map_err(|error| failed(&error))?;
+    for row in &rows.logs {
+        let [topic0, topic1, topic2, topic3] =
+            row.topics.each_ref().map(|topic| topic.as_ref().map(B256::as_slice));
+        insert
+            .execute(params![
+                key(row.block_number, row.log_index)?,
+                Number(row.block_number),
+                row.log_index,
+                row.tx_index,
+                row.tx_hash.0.as_slice(),
+                row.address.as_slice(),
+                topic0,
+                topic1,
+                topic2,
+                topic3,
+                row.data.as_slice(),
+            ])
+            .map_err(|error| failed(&error))?;
+    }
+    Ok(())
+}
+
+/// Notes a gap and moves the cursor behind it.
+pub(super) fn record_gap(
+    connection: &mut Connection,
+    gap: &GapRow,
+    next: Cursor,
+) -> Result<(), IndexError> {
+    let txn = begin(connection)?;
+    let wrap = |error: rusqlite::Error| failed(&error);
+    txn.execute(
+        "INSERT INTO gaps (block_from, block_to, reason, noted_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (block_from) DO UPDATE SET block_to = excluded.block_to",
+        params![Number(gap.block_from), Number(gap.block_to), gap.reason, Number(gap.noted_at)],
+    )
+    .map_err(wrap)?;
+    put_meta(&txn, "cursor", &cursor_to_json(next)).map_err(wrap)?;
+    txn.commit().map_err(wrap)
+}

@@ -1,0 +1,193 @@
+//! What a worker counts (`secateur_index_…`).
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::{ErrorClass, day_of};
+
+/// Milliseconds that writes are sorted by.
+const BUCKETS: [f64; 12] =
+    [1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 10_000.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfClass {
+    class: &'static str,
+}
+
+type Float = Gauge<f64, AtomicU64>;
+
+/// The counters of a worker.
+#[derive(Debug)]
+pub struct Metrics {
+    pub(super) export_lag_blocks: Gauge,
+    pub(super) export_lag_seconds: Float,
+    pub(super) last_export_at: Gauge,
+    pub(super) export_rate: Float,
+    pub(super) ingest_rate: Float,
+    pub(super) cursor_lag: Gauge,
+    pub(super) cursor: Gauge,
+    pub(super) write_latency: Histogram,
+    pub(super) batch_size: Gauge,
+    pub(super) source_down: Gauge,
+    errors: Family<OfClass, Counter>,
+    raw_bytes: Counter,
+    zstd_bytes: Counter,
+    sink_bytes: Gauge,
+    today: Today,
+}
+
+/// What the day brought so far, by this worker.
+#[derive(Debug, Default)]
+struct Today {
+    day: Mutex<u32>,
+    raw_bytes: Gauge,
+    zstd_bytes: Gauge,
+    sink_growth_bytes: Gauge<i64, AtomicI64>,
+}
+
+impl Metrics {
+    /// Makes them, under their names in a registry.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            export_lag_blocks: Gauge::default(),
+            export_lag_seconds: Float::default(),
+            last_export_at: Gauge::default(),
+            export_rate: Float::default(),
+            ingest_rate: Float::default(),
+            cursor_lag: Gauge::default(),
+            cursor: Gauge::default(),
+            write_latency: Histogram::new(BUCKETS),
+            batch_size: Gauge::default(),
+            source_down: Gauge::default(),
+            errors: Family::default(),
+            raw_bytes: Counter::default(),
+            zstd_bytes: Counter::default(),
+            sink_bytes: Gauge::default(),
+            today: Today::default(),
+        };
+        for class in ErrorClass::ALL {
+            drop(metrics.errors.get_or_create(&OfClass { class: class.name() }));
+        }
+        metrics.register_source(registry);
+        metrics.register_sink(registry);
+        metrics
+    }
+
+    fn register_source(&self, to: &mut Registry) {
+        let name = |name: &str| format!("secateur_index_{name}");
+        to.register(
+            name("export_lag_blocks"),
+            "Exportable blocks not pulled yet",
+            self.export_lag_blocks.clone(),
+        );
+        to.register(
+            name("export_lag_seconds"),
+            "Seconds since everything exportable was pulled; 0 at the tip",
+            self.export_lag_seconds.clone(),
+        );
+        to.register(
+            name("last_export_at"),
+            "When a block was last pulled, in seconds since 1970",
+            self.last_export_at.clone(),
+        );
+        to.register(
+            name("export_rate_blocks_per_min"),
+            "Blocks pulled a minute, lately",
+            self.export_rate.clone(),
+        );
+        to.register(
+            name("source_down"),
+            "1 while the source has not answered for longer than the alarm allows",
+            self.source_down.clone(),
+        );
+        to.register(name("errors"), "What went wrong, by class", self.errors.clone());
+    }
+
+    fn register_sink(&self, to: &mut Registry) {
+        let name = |name: &str| format!("secateur_index_{name}");
+        to.register(
+            name("ingest_blocks_per_min"),
+            "Blocks written a minute, lately",
+            self.ingest_rate.clone(),
+        );
+        to.register(
+            name("cursor_lag"),
+            "Exportable blocks not written yet",
+            self.cursor_lag.clone(),
+        );
+        to.register(name("cursor"), "The first block that is not written", self.cursor.clone());
+        to.register(
+            name("db_write_latency_ms"),
+            "How long a batch took to be written",
+            self.write_latency.clone(),
+        );
+        to.register(name("db_batch_size"), "Rows of the last batch", self.batch_size.clone());
+        to.register(name("raw_bytes"), "Payload bytes written", self.raw_bytes.clone());
+        to.register(name("zstd_bytes"), "Bytes of parts written", self.zstd_bytes.clone());
+        to.register(name("sink_bytes"), "Bytes that the index takes", self.sink_bytes.clone());
+        to.register(
+            name("raw_bytes_today"),
+            "Payload bytes written today (UTC), since the start",
+            self.today.raw_bytes.clone(),
+        );
+        to.register(
+            name("zstd_bytes_today"),
+            "Bytes of parts written today (UTC), since the start",
+            self.today.zstd_bytes.clone(),
+        );
+        to.register(
+            name("sink_growth_bytes_today"),
+            "By how much the index grew today (UTC), since the start",
+            self.today.sink_growth_bytes.clone(),
+        );
+    }
+
+    pub(crate) fn error(&self, class: ErrorClass) {
+        self.errors.get_or_create(&OfClass { class: class.name() }).inc();
+    }
+
+    pub(super) fn wrote(&self, took: Duration, rows: usize, raw_bytes: u64, at: u64) {
+        self.write_latency.observe(took.as_secs_f64() * 1_000.0);
+        self.batch_size.set(i64::try_from(rows).unwrap_or(i64::MAX));
+        self.raw_bytes.inc_by(raw_bytes);
+        self.turn(at);
+        self.today.raw_bytes.inc_by(signed(raw_bytes));
+    }
+
+    pub(crate) fn archived(&self, bytes: u64, at: u64) {
+        self.zstd_bytes.inc_by(bytes);
+        self.turn(at);
+        self.today.zstd_bytes.inc_by(signed(bytes));
+    }
+
+    pub(super) fn sized(&self, bytes: u64, at: u64) {
+        let before = self.sink_bytes.set(signed(bytes));
+        self.turn(at);
+        if before > 0 {
+            self.today.sink_growth_bytes.inc_by(signed(bytes).saturating_sub(before));
+        }
+    }
+
+    /// A new day begins at zero.
+    fn turn(&self, at: u64) {
+        let mut day = self.today.day.lock();
+        if *day != day_of(at) {
+            *day = day_of(at);
+            self.today.raw_bytes.set(0);
+            self.today.zstd_bytes.set(0);
+            self.today.sink_growth_bytes.set(0);
+        }
+    }
+}
+
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,278 @@
+//! The worker: pull, check, decode, write, acknowledge, and again; what to do when something goes
+//! wrong; and when to end.
+//!
+//! A session pulls and writes side by side until it ends or fails. The worker decides what comes
+//! after a failure: trouble that may pass is waited out, a pruned block is an end or a gap, and
+//! everything else is an end.
+
+mod backoff;
+mod commit;
+mod metrics;
+mod observe;
+mod pull;
+mod trouble;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use secateur_core::{Cursor, Height, Strength};
+use tokio::sync::{mpsc, watch};
+
+pub(crate) use backoff::Backoff;
+pub use metrics::Metrics;
+pub use observe::{Event, Observer, Progress};
+
+use crate::codec::Codec;
+use crate::sink::{Identity, Note};
+use crate::source::Source;
+use crate::{GapRow, IndexError, Sink};
+use commit::{State, Writer};
+use pull::{Head, Puller, watch_head};
+
+/// What to do when the next block is cut at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnPruned {
+    /// End with the error.
+    #[default]
+    Stop,
+    /// Go on above the boundary, and leave a row in `gaps`.
+    Rebase,
+}
+
+/// How a worker works.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// The chain's id.
+    pub chain_id: u64,
+    /// Which logs are kept, for `meta`; the codec does the choosing.
+    pub logs: String,
+    /// The consumer that is registered at the source, if any: nothing is cut before it has it.
+    pub consumer: Option<String>,
+    /// How strong that hold is.
+    pub strength: Strength,
+    /// What to do when the next block is cut.
+    pub on_pruned: OnPruned,
+    /// The last block; none to go on.
+    pub until: Option<Height>,
+    /// Whether to wait for new blocks at the tip.
+    pub follow: bool,
+    /// Rows of blocks older than the newest by so many days go.
+    pub retention_days: Option<u32>,
+    /// Rows of a batch, at least, however slow writing is.
+    pub min_batch_rows: usize,
+    /// Rows of a batch, at most.
+    pub max_batch_rows: usize,
+    /// A batch that takes longer to write is followed by a smaller one.
+    pub write_limit: Duration,
+    /// Payload bytes in flight between source and sink.
+    pub budget_bytes: u64,
+    /// Groups of blocks that are decoded side by side.
+    pub decoders: usize,
+    /// Trouble that lasts longer than this is an alarm.
+    pub alarm_after: Duration,
+}
+
+impl WorkerOptions {
+    /// The usual way, for a chain.
+    pub fn new(chain_id: u64) -> Self {
+        let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            chain_id,
+            logs: crate::LogFilter::Off.to_string(),
+            consumer: None,
+            strength: Strength::Soft,
+            on_pruned: OnPruned::Stop,
+            until: None,
+            follow: true,
+            retention_days: Some(90),
+            min_batch_rows: 64,
+            max_batch_rows: 16_384,
+            write_limit: Duration::from_secs(1),
+            budget_bytes: 64 * 1024 * 1024,
+            decoders: threads.clamp(1, 16),
+            alarm_after: Duration::from_mins(1),
+        }
+    }
+}
+
+/// Why a worker ended without an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to.
+    Stopped,
+    /// Everything is written, and it was not to wait for more.
+    CaughtUp,
+    /// The last block that it was to write is written.
+    Until,
+}
+
+/// Pulls a chain's history from a source into a sink.
+pub struct Worker<S, K> {
+    source: Arc<S>,
+    sink: Arc<K>,
+    codec: Arc<dyn Codec>,
+    options: WorkerOptions,
+    metrics: Arc<Metrics>,
+    observer: Arc<dyn Observer>,
+}
+
+impl<S, K> std::fmt::Debug for Worker<S, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<S: Source, K: Sink> Worker<S, K> {
+    /// A worker; nothing happens before it runs.
+    pub fn new(
+        source: Arc<S>,
+        sink: Arc<K>,
+        codec: Arc<dyn Codec>,
+        options: WorkerOptions,
+        metrics: Arc<Metrics>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self { source, sink, codec, options, metrics, observer }
+    }
+
+    /// Works until it is stopped, done, or cannot go on. What was pulled by then is written.
+    pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
+        let identity = Identity {
+            chain_id: self.options.chain_id,
+            codec: self.codec.name().to_owned(),
+            logs: self.options.logs.clone(),
+        };
+        self.sink.bind(&identity).await?;
+        let mut state = State::new(&self.options);
+        let mut registered = self.options.consumer.is_none();
+        loop {
+            let ended = self.attempt(&mut state, &mut registered, &stop).await;
+            let error = match ended {
+                Ok(end) => {
+                    commit::maintain(self.sink.as_ref(), &self.metrics).await?;
+                    return Ok(end);
+                }
+                Err(error) => error,
+            };
+            self.note(&error).await;
+            if self.rebase(&error).await? {
+                continue;
+            }
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            let wait = state.trouble.tell(
+                &error,
+                self.options.alarm_after,
+                &self.metrics,
+                self.observer.as_ref(),
+            );
+            tokio::select! {
+                () = stopped(stop.clone()) => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+            if *stop.borrow() {
+                return Ok(End::Stopped);
+            }
+        }
+    }
+
+    /// Registers the consumer if that is still to be done, and runs a session.
+    async fn attempt(
+        &self,
+        state: &mut State,
+        registered: &mut bool,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<End, IndexError> {
+        if let Some(consumer) = self.options.consumer.as_deref().filter(|_| !*registered) {
+            self.source.register(consumer, self.options.strength).await?;
+            *registered = true;
+        }
+        self.session(state, stop).await
+    }
+
+    async fn session(
+        &self,
+        state: &mut State,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<End, IndexError> {
+        let from = self.sink.cursor().await?.map(|cursor| cursor.block_number);
+        state.tip = self.sink.tip().await?;
+        state.resumed = true;
+        state.progress.next = from.unwrap_or(0);
+        let head = Head::default();
+        let (into, steps) = mpsc::channel(self.options.decoders.max(1));
+        let puller = Puller {
+            source: self.source.as_ref(),
+            codec: Arc::clone(&self.codec),
+            metrics: &self.metrics,
+            head: &head,
+            budget: pull::budget(self.options.budget_bytes),
+            into,
+            until: self.options.until,
+            follow: self.options.follow,
+            stop: stop.clone(),
+        };
+        let writer = Writer {
+            source: self.source.as_ref(),
+            sink: self.sink.as_ref(),
+            options: &self.options,
+            metrics: &self.metrics,
+            observer: self.observer.as_ref(),
+            head: &head,
+            state,
+        };
+        let both = async { tokio::join!(puller.run(from), writer.run(steps)) };
+        let (pulled, written) = tokio::select! {
+            both = both => both,
+            never = watch_head(self.source.as_ref(), &head) => match never {},
+        };
+        // Whoever fails first ends the other; the writer's trouble is the nearer one.
+        written?;
+        pulled
+    }
+
+    /// Notes an error where it is looked for. The index may be what failed.
+    async fn note(&self, error: &IndexError) {
+        self.metrics.error(error.class());
+        let note =
+            Note { head: None, error: Some((error.class(), error.to_string())), at: unix_now() };
+        if let Err(second) = self.sink.note(note).await {
+            tracing::warn!(%error, %second, "the index does not take note of an error");
+        }
+    }
+
+    /// Goes on above what was cut, if that is what happened and is wanted.
+    async fn rebase(&self, error: &IndexError) -> Result<bool, IndexError> {
+        let IndexError::Pruned { pruned_before_block, .. } = *error else { return Ok(false) };
+        if self.options.on_pruned != OnPruned::Rebase {
+            return Ok(false);
+        }
+        // Nothing is missing in an index that has nothing: it begins at the oldest block.
+        let Some(cursor) = self.sink.cursor().await? else { return Ok(true) };
+        let (from, to) = (cursor.block_number, pruned_before_block);
+        if from > to {
+            return Ok(false);
+        }
+        let gap = GapRow {
+            block_from: from,
+            block_to: to,
+            reason: "pruned at the source before it was pulled".into(),
+            noted_at: unix_now(),
+        };
+        self.sink.record_gap(gap, Cursor::at_block(to.saturating_add(1))).await?;
+        self.observer.event(&Event::Gap { from, to });
+        Ok(true)
+    }
+}
+
+/// Comes back once the worker is asked to stop.
+pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
+    // Whoever could ask has gone: that is an order too.
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
+/// The clock, in seconds since 1970.
+pub(crate) fn unix_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,206 @@
+//! Pulling and decoding: blocks come in order, are decoded side by side, and leave in order. What is
+//! in flight is bounded in bytes, from the source to the written batch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use secateur_core::Height;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::backoff::Backoff;
+use super::metrics::{Metrics, signed};
+use super::observe::Rate;
+use super::{End, stopped, unix_now};
+use crate::codec::Codec;
+use crate::source::{Blocks, Source, SourceBlock};
+use crate::{IndexError, Rows};
+
+/// A group with so many payload bytes is decoded.
+const GROUP_BYTES: u64 = 256 * 1024;
+/// So is one with so many blocks,
+const GROUP_BLOCKS: usize = 64;
+/// and one that has waited so long.
+const GROUP_AGE: Duration = Duration::from_millis(50);
+/// What a permit stands for.
+const UNIT: u64 = 4_096;
+/// How often the head is asked for.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// One block's rows and payload bytes.
+#[derive(Debug)]
+pub(super) struct Decoded {
+    pub(super) rows: Rows,
+    pub(super) raw_bytes: u64,
+}
+
+/// What goes from pulling to writing.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Blocks that are being decoded, and the memory they may take until they are written.
+    Group(JoinHandle<Result<Vec<Decoded>, IndexError>>, OwnedSemaphorePermit),
+    /// Nothing more is there now: what is pending may be written.
+    CaughtUp,
+}
+
+/// The newest exportable block, as both halves know it. Zero means unknown; else it is one more.
+#[derive(Debug, Default)]
+pub(super) struct Head(AtomicU64);
+
+impl Head {
+    pub(super) fn get(&self) -> Option<Height> {
+        self.0.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    pub(super) fn raise(&self, height: Height) {
+        self.0.fetch_max(height.saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+/// The memory that blocks in flight may take.
+pub(super) fn budget(bytes: u64) -> (Arc<Semaphore>, u32) {
+    let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX / 2).max(1);
+    (Arc::new(Semaphore::new(units as usize)), units)
+}
+
+/// The pulling half of a session.
+pub(super) struct Puller<'a, S: Source> {
+    pub(super) source: &'a S,
+    pub(super) codec: Arc<dyn Codec>,
+    pub(super) metrics: &'a Metrics,
+    pub(super) head: &'a Head,
+    pub(super) budget: (Arc<Semaphore>, u32),
+    pub(super) into: mpsc::Sender<Step>,
+    pub(super) until: Option<Height>,
+    pub(super) follow: bool,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    blocks: Vec<SourceBlock>,
+    bytes: u64,
+    since: Option<Instant>,
+}
+
+impl<S: Source> Puller<'_, S> {
+    /// Pulls until there is a reason to end. An end without an error came after everything before
+    /// it was handed on; so did an error.
+    pub(super) async fn run(self, from: Option<Height>) -> Result<End, IndexError> {
+        let mut blocks = self.source.blocks(from, self.codec.wants_meta());
+        let mut group = Group::default();
+        let (mut idle, mut rate, mut pulled) = (Backoff::new(), Rate::default(), 0u64);
+        let mut tip_at = Instant::now();
+        loop {
+            if let (Some(until), Some(from)) = (self.until, from)
+                && from > until
+            {
+                return Ok(End::Until);
+            }
+            let next = tokio::select! {
+                biased;
+                () = stopped(self.stop.clone()) => {
+                    return self.hand_on(&mut group).await.map(|_| End::Stopped);
+                }
+                next = blocks.next() => next,
+            };
+            match next {
+                Ok(Some(block)) => {
+                    let height = block.height;
+                    idle.reset();
+                    pulled += 1;
+                    self.note(height, rate.note(Instant::now(), pulled), tip_at);
+                    let last = self.until.is_some_and(|until| height >= until);
+                    if !self.gather(&mut group, block, last).await? || last {
+                        return Ok(End::Until);
+                    }
+                }
+                Ok(None) => {
+                    tip_at = Instant::now();
+                    self.metrics.export_lag_seconds.set(0.0);
+                    let wanted = self.hand_on(&mut group).await?
+                        && self.into.send(Step::CaughtUp).await.is_ok();
+                    if !wanted || !self.follow {
+                        return Ok(End::CaughtUp);
+                    }
+                    self.wait(&mut idle).await;
+                }
+                Err(error) => {
+                    self.hand_on(&mut group).await?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn note(&self, height: Height, per_second: f64, tip_at: Instant) {
+        self.head.raise(height);
+        let metrics = self.metrics;
+        metrics.export_rate.set(per_second * 60.0);
+        metrics.last_export_at.set(signed(unix_now()));
+        let lag = self.head.get().unwrap_or(height) - height;
+        metrics.export_lag_blocks.set(signed(lag));
+        metrics.export_lag_seconds.set(if lag > 0 { tip_at.elapsed().as_secs_f64() } else { 0.0 });
+    }
+
+    async fn wait(&self, idle: &mut Backoff) {
+        tokio::select! {
+            () = stopped(self.stop.clone()) => {}
+            () = self.into.closed() => {}
+            () = tokio::time::sleep(idle.next()) => {}
+        }
+    }
+
+    /// Puts a block to its group; whether anybody still wants more is the answer.
+    async fn gather(
+        &self,
+        group: &mut Group,
+        block: SourceBlock,
+        last: bool,
+    ) -> Result<bool, IndexError> {
+        group.bytes += block.payloads.total_len();
+        group.blocks.push(block);
+        let since = *group.since.get_or_insert_with(Instant::now);
+        let full = group.bytes >= GROUP_BYTES
+            || group.blocks.len() >= GROUP_BLOCKS
+            || since.elapsed() >= GROUP_AGE;
+        if full || last { self.hand_on(group).await } else { Ok(true) }
+    }
+
+    /// Has a group decoded; whether anybody still wants more is the answer.
+    async fn hand_on(&self, group: &mut Group) -> Result<bool, IndexError> {
+        let Group { blocks, bytes, .. } = std::mem::take(group);
+        if blocks.is_empty() {
+            return Ok(true);
+        }
+        let (room, most) = &self.budget;
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(*most).clamp(1, *most);
+        let permit = tokio::select! {
+            permit = Arc::clone(room).acquire_many_owned(units) => permit,
+            // Nobody writes any more.
+            () = self.into.closed() => return Ok(false),
+        };
+        let permit = permit.map_err(|error| IndexError::Net(error.to_string()))?;
+        let codec = Arc::clone(&self.codec);
+        let decoding = tokio::task::spawn_blocking(move || {
+            let one = |block: SourceBlock| {
+                let rows = codec.rows(&block)?;
+                Ok(Decoded { rows, raw_bytes: block.payloads.total_len() })
+            };
+            blocks.into_iter().map(one).collect()
+        });
+        Ok(self.into.send(Step::Group(decoding, permit)).await.is_ok())
+    }
+}
+
+/// Looks for the head now and then, for as long as it is awaited.
+pub(super) async fn watch_head<S: Source>(source: &S, head: &Head) -> std::convert::Infallible {
+    loop {
+        // The puller meets the same trouble, and tells it.
+        if let Ok(Some(height)) = source.head().await {
+            head.raise(height);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
