@@ -47,6 +47,9 @@ fn run() -> Result<()> {
     if words.next_if(|word| word == names::export::CHILD).is_some() {
         return names::export::answer(words);
     }
+    if words.next_if(|word| word == names::index::CHILD).is_some() {
+        return names::index::answer(words);
+    }
     let wanted = parse(words)?;
     let chosen = names::choose(wanted.name.as_deref())?;
     let mut lines = Vec::new();

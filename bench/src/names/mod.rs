@@ -4,6 +4,7 @@ mod append_prune;
 mod archive;
 pub mod export;
 mod growth;
+pub mod index;
 mod index_evm;
 pub mod lookup;
 mod side;
@@ -40,12 +41,13 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 6] = [
+const ALL: [Benchmark; 7] = [
     Benchmark { name: append_prune::NAME, run: append_prune::run },
     Benchmark { name: lookup::NAME, run: lookup::run },
     Benchmark { name: export::NAME, run: export::run },
     Benchmark { name: growth::NAME, run: growth::run },
     Benchmark { name: archive::NAME, run: archive::run },
+    Benchmark { name: index::NAME, run: index::run },
     Benchmark { name: index_evm::NAME, run: index_evm::run },
 ];
 

@@ -44,7 +44,8 @@ impl Anvil {
         let find = |line: &str| line.strip_prefix("Listening on ").map(str::to_owned);
         let url = format!("http://{}", process.line(Duration::from_secs(30), find)?);
         let client = Client::new(&url)?;
-        let accounts: Vec<String> = serde_json::from_value(client.ask("eth_accounts", json!([])).await?)?;
+        let accounts: Vec<String> =
+            serde_json::from_value(client.ask("eth_accounts", json!([])).await?)?;
         let first = accounts.first().context("anvil has no accounts")?;
         let contract = deploy(&client, first).await?;
         for _ in 0..blocks {

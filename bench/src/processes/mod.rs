@@ -92,7 +92,8 @@ impl Kept {
     pub fn line<T>(&self, patience: Duration, find: impl Fn(&str) -> Option<T>) -> Result<T> {
         let until = Instant::now() + patience;
         let mut said = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now()))
+        while let Ok(line) =
+            self.lines.recv_timeout(until.saturating_duration_since(Instant::now()))
         {
             if let Some(found) = find(&line) {
                 return Ok(found);
@@ -105,15 +106,6 @@ impl Kept {
     /// Whether it still runs.
     pub fn runs(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none() && Path::new(&format!("/proc/{}", self.pid)).exists())
-    }
-
-    /// The most memory that it ever held (`VmHWM`), in bytes.
-    pub fn peak_memory(&self) -> Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        text.lines()
-            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok())
-            .map(|kib: u64| kib << 10)
-            .context("the process has no VmHWM")
     }
 }
 
@@ -128,7 +120,8 @@ impl Drop for Kept {
 /// What `bench/run` says in an environment variable.
 pub fn told(variable: &str) -> Result<PathBuf> {
     let value = std::env::var_os(variable).filter(|value| !value.is_empty());
-    let value = value.with_context(|| format!("{variable} is not set; start it with `bench/run`"))?;
+    let value =
+        value.with_context(|| format!("{variable} is not set; start it with `bench/run`"))?;
     Ok(value.into())
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::anvil::Anvil;
 use super::{Kept, Start, told, until};
+use crate::rpc;
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_mins(20);
@@ -63,7 +64,7 @@ pub async fn index(at: &Path, anvil: &Anvil, database: Option<&str>) -> Result<T
     let process = Kept::start(start)?;
     let started = |line: &str| line.contains("Started backfill indexing").then(Instant::now);
     let backfill = process.line(PATIENCE, started).context("Ponder does not begin")?;
-    let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
+    let http = rpc::http()?;
     let address = format!("http://127.0.0.1:{port}");
     let ready = || async {
         let answer = http.get(format!("{address}/ready")).send().await?;

@@ -17,8 +17,13 @@ use super::{Kept, Start, told, until};
 
 const ROLE: &str = "secateur";
 /// More memory than it takes by default, fewer checkpoints in the middle of a measurement.
-const SETTINGS: [&str; 5] =
-    ["shared_buffers=512MB", "max_wal_size=4GB", "checkpoint_timeout=30min", "autovacuum=off", "jit=off"];
+const SETTINGS: [&str; 5] = [
+    "shared_buffers=512MB",
+    "max_wal_size=4GB",
+    "checkpoint_timeout=30min",
+    "autovacuum=off",
+    "jit=off",
+];
 
 /// A running server.
 pub struct Postgres {
@@ -33,7 +38,8 @@ pub fn programs() -> Option<PathBuf> {
     }
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let found = versions.filter_map(|entry| Some((number(&entry.path())?, entry.path().join("bin"))));
+    let found =
+        versions.filter_map(|entry| Some((number(&entry.path())?, entry.path().join("bin"))));
     Some(found.filter(|(_, bin)| bin.join("initdb").is_file()).max()?.1)
 }
 
@@ -49,6 +55,11 @@ fn other_user() -> Result<Option<(u32, u32)>> {
     };
     let found = ids("postgres:").or_else(|| ids("nobody:"));
     Ok(Some(found.context("there is no user that PostgreSQL could run as")?))
+}
+
+/// Removes what a server left, so that another one can begin.
+pub fn clean() -> Result<()> {
+    Ok(std::fs::remove_dir_all(told("BENCH_SCRATCH")?.join("postgres"))?)
 }
 
 impl Postgres {
