@@ -29,6 +29,10 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run the node: history store, prune daemon, gRPC, HTTP and JSON-RPC
     Node(ServiceArgs),
+    /// Pull a node's history into SQLite or PostgreSQL, and into an archive
+    Index(IndexCommand),
+    /// List, prove, read and restore the parts of an archive
+    Archive(ArchiveArgs),
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -113,6 +117,168 @@ pub(crate) struct ServiceArgs {
     /// The chain's number, for a new data directory
     #[arg(long, value_name = "ID")]
     pub(crate) chain_id: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct IndexCommand {
+    #[command(subcommand)]
+    pub(crate) verb: Option<IndexVerb>,
+    #[command(flatten)]
+    pub(crate) args: IndexArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IndexVerb {
+    /// Move an index from SQLite to PostgreSQL, and compare both before saying done
+    Promote {
+        /// The index that is moved: sqlite:<file>
+        #[arg(long, value_name = "SINK")]
+        from: String,
+        /// Where it goes: postgres://…
+        #[arg(long, value_name = "SINK")]
+        to: String,
+    },
+}
+
+/// What an index can be told on the command line; nearly all of it is in the configuration too.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct IndexArgs {
+    /// The configuration file [default: ./secateur.toml, if it is there]
+    #[arg(long, env = "SECATEUR_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The node's gRPC address, or an archive to index its parts [default: the node that has --data
+    /// open, else http://127.0.0.1:7741]
+    #[arg(long, value_name = "URL")]
+    pub(crate) source: Option<String>,
+    /// Where rows go: sqlite:<file> or postgres://…
+    #[arg(long, value_name = "SINK")]
+    pub(crate) sink: Option<String>,
+    /// Archive too: a directory, or s3://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    pub(crate) archive: Option<String>,
+    /// Where parts are made [default: stage/ beside the index]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) stage: Option<String>,
+    /// The most blocks of a part [default: a day's, or 1 GiB of them]
+    #[arg(long, value_name = "N")]
+    pub(crate) part_blocks: Option<u64>,
+    /// The most bytes of a part before compression [default: 1GiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) part_bytes: Option<String>,
+    /// evm or opaque [default: evm]
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) codec: Option<String>,
+    /// How far blocks are recomputed: full, hash or off [default: full]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) verify: Option<String>,
+    /// What to do about pruned blocks: stop, or rebase above them and note the gap [default: stop]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) on_pruned: Option<String>,
+    /// Register at the node as a consumer of this name: nothing is cut that it does not have
+    #[arg(long, value_name = "NAME")]
+    pub(crate) consumer: Option<String>,
+    /// A file with a token for the node, readable by its owner alone; its `node.json` is one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<String>,
+    /// Certificates (PEM) to trust instead of the system's, for an https:// source
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Days that rows are kept; 0 means for ever [default: 90]
+    #[arg(long, value_name = "N")]
+    pub(crate) retention_days: Option<u32>,
+    /// Keep logs of this contract, or of `all`; may come again
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) log_address: Vec<String>,
+    /// Keep logs with this first topic; may come again
+    #[arg(long, value_name = "TOPIC")]
+    pub(crate) log_topic: Vec<String>,
+    /// Workers that share a backfill (PostgreSQL) [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u64>,
+    /// Serve the read-only API and metrics here
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// The chain's number, if the source does not say it
+    #[arg(long, value_name = "ID")]
+    pub(crate) chain_id: Option<u64>,
+    /// End when everything is written
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// End when this block is written
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) to: Option<Height>,
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// Log one JSON object a line
+    #[arg(long)]
+    pub(crate) json_logs: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveArgs {
+    /// The configuration file [default: ./secateur.toml, if it is there]
+    #[arg(long, env = "SECATEUR_CONFIG", value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The archive: a directory, or s3://bucket/prefix [default: archive.url]
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) archive: Option<String>,
+    /// The chain's number, if the archive holds several
+    #[arg(long, value_name = "ID", global = true)]
+    pub(crate) chain_id: Option<u64>,
+    #[command(subcommand)]
+    pub(crate) verb: ArchiveVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ArchiveVerb {
+    /// List the parts in the order of their heights
+    Ls {
+        /// Only parts that end at this block or above
+        #[arg(long, value_name = "BLOCK", default_value_t = 0)]
+        from: Height,
+        /// At most so many
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+    },
+    /// Prove from the archive alone that every part is whole, links and leaves no gap
+    Verify {
+        /// Recompute every block from its bytes too
+        #[arg(long)]
+        full: bool,
+        /// Look at names, manifests and tables only
+        #[arg(long, conflicts_with = "full")]
+        quick: bool,
+        /// How far it must reach
+        #[arg(long, value_name = "BLOCK")]
+        upto: Option<Height>,
+    },
+    /// Fetch one block, by its number or a transaction's hash, and recompute it
+    Fetch {
+        /// A block's number or a transaction's hash
+        what: String,
+        /// An index that knows where transactions are: sqlite:<file> or postgres://…
+        #[arg(long, value_name = "SINK")]
+        index: Option<String>,
+        /// Write the block's bundle to this file
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Append archived blocks to a store, byte for byte as they were
+    Restore {
+        /// `first..last`, both included; `first..` means to the end
+        range: String,
+        /// The data directory; it is made if it is missing
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+    },
+    /// List the heights that are in no part
+    Gaps {
+        /// How far it must reach
+        #[arg(long, value_name = "BLOCK")]
+        upto: Option<Height>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

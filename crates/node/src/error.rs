@@ -65,6 +65,10 @@ pub(crate) enum NodeError {
     Refused(String),
     #[error("{0}; nothing was changed")]
     Failed(String),
+    #[error("{0}; nothing was changed")]
+    Archive(String),
+    #[error("the archive is not whole: {found} findings, above{hint}")]
+    ArchiveDamaged { found: u64, hint: &'static str },
     #[error("verify found {found} differences, {repairable} of them can be repaired{hint}")]
     Damaged { found: u64, repairable: u64, hint: &'static str },
     /// A thread ended without a result; its own message stands on standard error.
@@ -96,6 +100,7 @@ impl NodeError {
             | Self::Damaged { .. } => Exit::Corrupt,
             Self::Locked { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
+            Self::Archive(_) | Self::ArchiveDamaged { .. } => Exit::Archive,
         }
     }
 }

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use secateur_archive::ArchiveError;
 use secateur_core::{CoreError, ExportError, LookupError};
+use secateur_index::{ErrorClass, IndexError};
 use secateur_store::StoreError;
 
 use crate::error::NodeError;
@@ -93,7 +95,26 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
             _ => Exit::Decode,
         });
     }
+    if let Some(error) = cause.downcast_ref::<IndexError>() {
+        return Some(of_index(error));
+    }
+    if let Some(error) = cause.downcast_ref::<ArchiveError>() {
+        let code = error.exit_code();
+        return Some(TABLE.iter().find(|(exit, _)| exit.code() == code)?.0);
+    }
     cause.downcast_ref::<io::Error>().map(of_io)
+}
+
+fn of_index(error: &IndexError) -> Exit {
+    match error.class() {
+        ErrorClass::Pruned => Exit::Pruned,
+        ErrorClass::InvalidCursor => Exit::InvalidCursor,
+        ErrorClass::Decode => Exit::Decode,
+        ErrorClass::ArchiveIo => Exit::Archive,
+        ErrorClass::Sink => Exit::Sink,
+        ErrorClass::Refused => Exit::Refused,
+        _ => Exit::Failed,
+    }
 }
 
 fn of_store(error: &StoreError) -> Exit {
@@ -210,6 +231,13 @@ mod tests {
         assert_eq!(wrap(StoreError::io("x", full)), Exit::DiskFull);
         let policy = CoreError::InvalidPolicy("x".into());
         assert_eq!(wrap(policy.into()), Exit::Usage);
+        let wrap = |error: IndexError| exit_of(&anyhow::Error::from(error).context("x"));
+        assert_eq!(wrap(IndexError::Pruned { wanted: 1, pruned_before_block: 2 }), Exit::Pruned);
+        assert_eq!(wrap(IndexError::InvalidCursor("x".into())), Exit::InvalidCursor);
+        assert_eq!(wrap(IndexError::decode(1, "x")), Exit::Decode);
+        assert_eq!(wrap(IndexError::sink("x")), Exit::Sink);
+        let archive = IndexError::ArchiveIo { reason: "x".into(), retryable: false };
+        assert_eq!(wrap(archive), Exit::Archive);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod exit;
 mod follow;
 mod grpc;
 mod http;
+mod indexer;
 mod rpc;
 mod security;
 mod service;

@@ -53,7 +53,7 @@ fn shown<'a>(key: &Key, text: &'a str) -> Cow<'a, str> {
         Some(format!("{scheme}://…@{host}{path}"))
     });
     match parts {
-        Some(masked) if key.name == "follow.url" => masked.into(),
+        Some(masked) if key.is_address() => masked.into(),
         _ => text.into(),
     }
 }

@@ -1,9 +1,11 @@
 //! The commands on a data directory, a file each. A command opens the directory, asks the store,
 //! and shows the answer; nothing is decided here.
 
+mod archive;
 mod config;
 mod explain;
 mod holds;
+mod index;
 mod node;
 mod plan;
 mod policy;
@@ -29,6 +31,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
         Command::Node(args) => node::run(&args, named),
+        Command::Index(command) => index::run(command, named, ui),
+        Command::Archive(args) => archive::run(&args, ui),
         Command::Config(verb) => config::run(&verb, ui),
         Command::Status => status::run(&open(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),

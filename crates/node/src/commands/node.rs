@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ServiceArgs, named: Option<PathBuf>) -> Result<(), anyh
 }
 
 /// Logs to standard error from now on.
-fn start_log(log: &Log) -> Result<(), anyhow::Error> {
+pub(super) fn start_log(log: &Log) -> Result<(), anyhow::Error> {
     let filter = EnvFilter::try_new(&log.level)
         .map_err(|error| NodeError::Usage(format!("log.level = `{}`: {error}", log.level)))?;
     ui::log::is_json(log.json);

@@ -65,7 +65,7 @@ fn url(text: &str) -> Result<ArchiveUrl, String> {
 }
 
 /// How an archive is reached.
-fn settings(layers: &Layers) -> Result<Settings, NodeError> {
+pub(super) fn settings(layers: &Layers) -> Result<Settings, NodeError> {
     let text = |name| layers.read(name, |text| Ok(text.to_owned()));
     let credentials = layers.read("archive.credentials", |text| Ok(PathBuf::from(text)))?;
     let seconds = layers.must("archive.timeout_seconds", positive)?;

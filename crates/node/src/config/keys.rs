@@ -15,6 +15,12 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Whether it is an address, which may hold a password.
+    pub(crate) fn is_address(&self) -> bool {
+        let last = self.name.rsplit('.').next();
+        matches!(last, Some("url" | "source" | "sink" | "endpoint"))
+    }
+
     /// The environment variable that sets it.
     pub(crate) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.name.replace('.', "_").to_uppercase())

@@ -5,6 +5,7 @@
 //! store's own.
 
 mod archive;
+mod index;
 mod keys;
 mod layers;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use secateur_core::{PrunePolicy, parse_bytes};
 use secateur_store::Finality;
 
 pub(crate) use archive::{ArchivePlace, NodeArchive};
+pub(crate) use index::{index_layers, job};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
 
@@ -103,10 +105,11 @@ pub(crate) enum Start {
     Finalized,
 }
 
-/// Reads all layers: the named file, or the default one if it is there.
-pub(crate) fn layers(args: &ServiceArgs) -> Result<Layers, anyhow::Error> {
+/// Reads what everybody reads: the named file, or the default one if it is there, and the
+/// environment.
+pub(crate) fn base(file: Option<&Path>) -> Result<Layers, anyhow::Error> {
     let mut layers = Layers::defaults();
-    match &args.config {
+    match file {
         Some(path) => layers.file(path)?,
         None if Path::new(DEFAULT_FILE).is_file() => layers.file(Path::new(DEFAULT_FILE))?,
         None => {}
@@ -114,6 +117,12 @@ pub(crate) fn layers(args: &ServiceArgs) -> Result<Layers, anyhow::Error> {
     layers.environment(std::env::vars_os().filter_map(|(name, value)| {
         Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
     }))?;
+    Ok(layers)
+}
+
+/// Reads all layers of a node.
+pub(crate) fn layers(args: &ServiceArgs) -> Result<Layers, anyhow::Error> {
+    let mut layers = base(args.config.as_deref())?;
     layers.flag("http.addr", "http", args.http.clone());
     layers.flag("grpc.addr", "grpc", args.grpc.clone());
     layers.flag("log.level", "log", args.log.clone());
@@ -145,10 +154,7 @@ impl Config {
             tls,
             auth: TokenFiles { read: path("auth.read_tokens")?, admin: path("auth.admin_tokens")? },
             limits: limits(layers)?,
-            log: Log {
-                level: layers.must("log.level", |text| Ok(text.to_owned()))?,
-                json: layers.must("log.json", truth)?,
-            },
+            log: Log::of(layers)?,
             follow: follow(layers)?,
             archive: NodeArchive::of(layers)?,
             pruning: layers.must("pruning.enabled", truth)?,
@@ -166,6 +172,16 @@ impl Config {
                 .map_err(|error| NodeError::Usage(format!("policy.{key}: {error}")))?;
         }
         Ok(())
+    }
+}
+
+impl Log {
+    /// What is logged, and how.
+    pub(crate) fn of(layers: &Layers) -> Result<Self, NodeError> {
+        Ok(Self {
+            level: layers.must("log.level", |text| Ok(text.to_owned()))?,
+            json: layers.must("log.json", truth)?,
+        })
     }
 }
 

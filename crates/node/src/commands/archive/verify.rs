@@ -1,0 +1,121 @@
+//! `archive verify`: the proof, from the archive alone, that nothing is damaged or missing.
+
+use secateur_archive::{Depth, Finding, Progress as At, VerifyOptions, VerifyReport};
+use secateur_core::{Height, format_bytes};
+use serde_json::{Value, json};
+
+use super::Opened;
+use crate::error::NodeError;
+use crate::ui::words::{blocks, count, height, plural};
+use crate::ui::{Progress, Sheet, Ui};
+
+pub(super) async fn run(
+    opened: &Opened,
+    full: bool,
+    quick: bool,
+    upto: Option<Height>,
+    ui: Ui,
+) -> Result<(), anyhow::Error> {
+    let depth = match (full, quick) {
+        (true, _) => Depth::Full,
+        (_, true) => Depth::Quick,
+        _ => Depth::Hashes,
+    };
+    // How far there is to go is known from the names.
+    let mut progress = Progress::start(ui, "verify");
+    let mut first = None;
+    let last = last(opened, ui).await?;
+    let at = |at: &At| {
+        let Some(reached) = at.height else { return };
+        let first = *first.get_or_insert(reached.saturating_sub(at.blocks.saturating_sub(1)));
+        let all = last.unwrap_or(reached).max(reached).saturating_sub(first).saturating_add(1);
+        progress.at(at.blocks, all);
+    };
+    let report = opened.archive.verify(opened.chain_id, VerifyOptions { depth, upto }, at).await;
+    progress.end();
+    let report = report?;
+    ui.answer(&value(&report), || text(&report))?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    let hint = if full { "" } else { "; `--full` looks at every block too" };
+    Err(NodeError::ArchiveDamaged { found: report.found, hint }.into())
+}
+
+/// The last archived height, for a bar; nobody waits for it where none is shown.
+async fn last(opened: &Opened, ui: Ui) -> Result<Option<Height>, anyhow::Error> {
+    use futures_util::TryStreamExt as _;
+    if ui.json {
+        return Ok(None);
+    }
+    let mut keys = std::pin::pin!(opened.archive.keys(opened.chain_id, None));
+    let mut last = None;
+    while let Some(listed) = keys.try_next().await? {
+        last = last.max(Some(listed.key.last));
+    }
+    Ok(last)
+}
+
+fn told(finding: &Finding) -> (&'static str, String) {
+    match finding {
+        Finding::Damaged { key, reason } => ("damaged", format!("{key}: {reason}")),
+        Finding::Foreign { key } => ("foreign", key.clone()),
+        Finding::NoObject { key } => ("missing", format!("{key}: its manifest is there alone")),
+        Finding::NoManifest { key } => ("unlisted", format!("{key}: it has no manifest")),
+        Finding::Gap { range } => {
+            ("gap", format!("{} to {}", count(*range.start()), count(*range.end())))
+        }
+        Finding::Overlap { key, range } => {
+            let (first, last) = (count(*range.start()), count(*range.end()));
+            ("overlap", format!("{key}: {first} to {last} are in another part too"))
+        }
+        Finding::BrokenLink { key, reason } => ("link", format!("{key}: {reason}")),
+        other => ("other", format!("{other:?}")),
+    }
+}
+
+fn value(report: &VerifyReport) -> Value {
+    let findings: Vec<Value> = report
+        .findings
+        .iter()
+        .map(|finding| {
+            let (kind, detail) = told(finding);
+            json!({ "kind": kind, "detail": detail })
+        })
+        .collect();
+    json!({
+        "clean": report.is_clean(),
+        "first": report.first,
+        "last": report.last,
+        "parts": report.progress.parts,
+        "blocks": report.progress.blocks,
+        "bytes": report.progress.bytes,
+        "found": report.found,
+        "findings": findings,
+        "unlisted": report.unlisted,
+    })
+}
+
+fn text(report: &VerifyReport) -> String {
+    let mut sheet = Sheet::default();
+    let at = &report.progress;
+    let (parts, bytes) = (plural(at.parts, "part"), format_bytes(at.bytes));
+    sheet
+        .row("read", format_args!("{parts}, {}, {bytes}", blocks(at.blocks)))
+        .row("reaches", format_args!("{} to {}", height(report.first), height(report.last)));
+    for finding in &report.findings {
+        let (kind, detail) = told(finding);
+        sheet.row(kind, detail);
+    }
+    let listed = report.findings.len() as u64;
+    if report.found > listed {
+        sheet.row("found", format_args!("{} more", count(report.found - listed)));
+    }
+    if let Some(key) = &report.unlisted {
+        sheet.row("unlisted", format_args!("{key}: an archiver is, or was, about to list it"));
+    }
+    if report.is_clean() {
+        sheet.row("found", "nothing wrong");
+    }
+    sheet.finish()
+}

@@ -1,0 +1,172 @@
+//! `[index]`: what `secateur index` is told, as a job.
+
+use std::path::{Path, PathBuf};
+
+use alloy_primitives::{Address, B256};
+use secateur_archive::{ArchiveUrl, Grain};
+use secateur_evm::Verify;
+use secateur_index::LogFilter;
+use secateur_index::source::GrpcOptions;
+use secateur_index::worker::OnPruned;
+
+use super::archive::settings;
+use super::layers::Origin;
+use super::{ArchivePlace, Layers, address, fits, number, positive, truth};
+use crate::cli::IndexArgs;
+use crate::error::NodeError;
+use crate::indexer::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password};
+use crate::service::NodeFile;
+
+/// Reads the layers of an index: file, environment, flags.
+pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
+    let mut layers = super::base(args.config.as_deref())?;
+    if let Some(sink) = &args.sink {
+        no_password("sink", sink)?;
+    }
+    let many = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
+    layers.flag("index.source", "source", args.source.clone());
+    layers.flag("index.sink", "sink", args.sink.clone());
+    layers.flag("archive.url", "archive", args.archive.clone());
+    layers.flag("archive.stage", "stage", args.stage.clone());
+    layers.flag("archive.part_blocks", "part-blocks", args.part_blocks.map(|n| n.to_string()));
+    layers.flag("archive.part_bytes", "part-bytes", args.part_bytes.clone());
+    layers.flag("index.codec", "codec", args.codec.clone());
+    layers.flag("index.verify", "verify", args.verify.clone());
+    layers.flag("index.on_pruned", "on-pruned", args.on_pruned.clone());
+    layers.flag("index.consumer", "consumer", args.consumer.clone());
+    layers.flag("index.token_file", "token-file", args.token_file.clone());
+    layers.flag(
+        "index.retention_days",
+        "retention-days",
+        args.retention_days.map(|n| n.to_string()),
+    );
+    layers.flag("index.log_addresses", "log-address", many(&args.log_address));
+    layers.flag("index.log_topics", "log-topic", many(&args.log_topic));
+    layers.flag("index.workers", "workers", args.workers.map(|n| n.to_string()));
+    layers.flag("index.http", "http", args.http.clone());
+    layers.flag("chain.id", "chain-id", args.chain_id.map(|id| id.to_string()));
+    layers.flag("log.level", "log", args.log.clone());
+    layers.flag("log.json", "json-logs", args.json_logs.then(|| "true".into()));
+    Ok(layers)
+}
+
+/// Checks and types everything. `data` is the data directory that was named, or the usual one.
+pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job, anyhow::Error> {
+    let sink = layers.read("index.sink", RowsInto::parse)?.ok_or_else(|| {
+        NodeError::Usage("name a sink: --sink sqlite:<file> or --sink postgres://…".into())
+    })?;
+    let workers = layers.must("index.workers", |text| fits(positive(text)?))?;
+    if workers > 1 && matches!(sink, RowsInto::Sqlite(_)) {
+        let reason = "several workers need PostgreSQL: SQLite has one writer";
+        return Err(NodeError::Usage(reason.into()).into());
+    }
+    let archive = ArchivePlace::of(layers)?
+        .map(|place| {
+            Ok::<_, NodeError>(ArchiveJob {
+                place,
+                stage: stage(layers, &sink, data)?,
+                grain: grain(layers)?,
+            })
+        })
+        .transpose()?;
+    let days: u32 = layers.must("index.retention_days", number)?;
+    Ok(Job {
+        source: source(layers, args, data)?,
+        archive,
+        codec: layers.must("index.codec", |text| {
+            text.parse().map_err(|error: secateur_core::CoreError| error.to_string())
+        })?,
+        verify: layers.must("index.verify", verify)?,
+        logs: logs(layers)?,
+        on_pruned: layers.must("index.on_pruned", on_pruned)?,
+        consumer: layers.read("index.consumer", |text| Ok(text.to_owned()))?,
+        retention_days: (days > 0).then_some(days),
+        workers,
+        http: layers.read("index.http", address)?,
+        chain_id: layers.read("chain.id", number)?,
+        once: args.once,
+        to: args.to,
+        sink,
+    })
+}
+
+/// The source that is named; else the node that has the data directory open, with its token; else
+/// the usual address.
+fn source(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<BlocksFrom, anyhow::Error> {
+    let named = layers.get("index.source").is_some_and(|value| value.origin != Origin::Default);
+    let url = layers.must("index.source", |text| Ok(text.to_owned()))?;
+    if !url.starts_with("http://") && !url.starts_with("https://") {
+        let place = ArchivePlace { url: url.parse::<ArchiveUrl>()?, settings: settings(layers)? };
+        return Ok(BlocksFrom::Archive(place));
+    }
+    let mut options = GrpcOptions::new(url);
+    options.token_file = layers.read("index.token_file", |text| Ok(PathBuf::from(text)))?;
+    options.ca_file.clone_from(&args.ca_file);
+    if let Some(file) = NodeFile::read(data).ok().flatten() {
+        let here = format!("http://{}", file.grpc);
+        if !named {
+            options.url.clone_from(&here);
+        }
+        // The token of this machine's node is for that node only.
+        if options.token_file.is_none() && options.url.trim_end_matches('/') == here {
+            options.token_file = Some(NodeFile::path(data));
+        }
+    }
+    Ok(BlocksFrom::Node(options))
+}
+
+/// Where parts are made: beside the index, unless somebody says where.
+fn stage(layers: &Layers, sink: &RowsInto, data: &Path) -> Result<PathBuf, NodeError> {
+    let named = layers.read("archive.stage", |text| Ok(PathBuf::from(text)))?;
+    Ok(named.unwrap_or_else(|| match sink {
+        RowsInto::Sqlite(file) => file.with_file_name("stage"),
+        RowsInto::Postgres(_) => data.join("stage"),
+    }))
+}
+
+/// Where parts end.
+pub(crate) fn grain(layers: &Layers) -> Result<Grain, NodeError> {
+    let grain = Grain {
+        daily: layers.must("archive.daily", truth)?,
+        max_blocks: layers.read("archive.part_blocks", number)?,
+        max_bytes: layers.must("archive.part_bytes", |text| {
+            secateur_core::parse_bytes(text).map_err(|error| error.to_string())
+        })?,
+    };
+    grain.check().map_err(|error| NodeError::Usage(error.to_string()))?;
+    Ok(grain)
+}
+
+fn verify(text: &str) -> Result<Verify, String> {
+    match text {
+        "full" => Ok(Verify::Full),
+        "hash" => Ok(Verify::Hash),
+        "off" => Ok(Verify::Off),
+        _ => Err("full, hash or off is wanted".into()),
+    }
+}
+
+fn on_pruned(text: &str) -> Result<OnPruned, String> {
+    match text {
+        "stop" => Ok(OnPruned::Stop),
+        "rebase" => Ok(OnPruned::Rebase),
+        _ => Err("stop or rebase is wanted".into()),
+    }
+}
+
+fn logs(layers: &Layers) -> Result<LogFilter, NodeError> {
+    fn list<T: std::str::FromStr>(text: &str, wanted: &str) -> Result<Vec<T>, String> {
+        let one = |item: &str| item.trim().parse().map_err(|_| format!("{wanted} is wanted"));
+        text.split(',').map(one).collect()
+    }
+    if layers.get("index.log_addresses").is_some_and(|value| value.text == "all") {
+        return Ok(LogFilter::All);
+    }
+    let addresses = layers.read("index.log_addresses", |text| {
+        list::<Address>(text, "`all`, or 0x and 40 hexadecimal digits for each contract,")
+    })?;
+    let topics = layers.read("index.log_topics", |text| {
+        list::<B256>(text, "0x and 64 hexadecimal digits for each topic")
+    })?;
+    Ok(LogFilter::chosen(addresses.unwrap_or_default(), topics.unwrap_or_default()))
+}

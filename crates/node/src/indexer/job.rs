@@ -1,0 +1,121 @@
+//! What an index is to do, whoever says so.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use secateur_archive::{Archive, Check, Codec, Grain};
+use secateur_core::Height;
+use secateur_evm::Verify;
+use secateur_index::LogFilter;
+use secateur_index::source::GrpcOptions;
+use secateur_index::worker::OnPruned;
+
+use crate::config::ArchivePlace;
+use crate::error::NodeError;
+
+/// Where blocks come from.
+#[derive(Debug, Clone)]
+pub(crate) enum BlocksFrom {
+    /// A node.
+    Node(GrpcOptions),
+    /// The parts of an archive: an index is built again without a node.
+    Archive(ArchivePlace),
+}
+
+/// Where rows go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RowsInto {
+    Sqlite(PathBuf),
+    /// Its address, which may hold a password: it is never shown.
+    Postgres(String),
+}
+
+/// An archive to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct ArchiveJob {
+    pub(crate) place: ArchivePlace,
+    pub(crate) stage: PathBuf,
+    pub(crate) grain: Grain,
+}
+
+/// What is to be done.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub(crate) source: BlocksFrom,
+    pub(crate) sink: RowsInto,
+    pub(crate) archive: Option<ArchiveJob>,
+    pub(crate) codec: Codec,
+    pub(crate) verify: Verify,
+    pub(crate) logs: LogFilter,
+    pub(crate) on_pruned: OnPruned,
+    pub(crate) consumer: Option<String>,
+    pub(crate) retention_days: Option<u32>,
+    pub(crate) workers: usize,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) chain_id: Option<u64>,
+    /// Ends when everything is written.
+    pub(crate) once: bool,
+    /// Ends with this block.
+    pub(crate) to: Option<Height>,
+}
+
+impl Job {
+    /// How far the parts of an archive are checked, as a source.
+    pub(super) fn check(&self) -> Check {
+        match self.verify {
+            Verify::Full => Check::Full,
+            Verify::Hash => Check::Hash,
+            Verify::Off => Check::Framing,
+        }
+    }
+}
+
+impl RowsInto {
+    /// `sqlite:<file>` or `postgres://…`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Sqlite(PathBuf::from(path)));
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        // The text is not repeated: it may be an address with a password whose beginning is wrong.
+        Err("sqlite:<file> or postgres://… is wanted".into())
+    }
+}
+
+/// Refuses a password on a command line, where every user of the machine can read it.
+pub(crate) fn no_password(flag: &str, text: &str) -> Result<(), NodeError> {
+    let authority = text.split_once("://").and_then(|(_, rest)| rest.split(['/', '?']).next());
+    let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);
+    if user.is_some_and(|user| user.contains(':')) {
+        return Err(NodeError::Usage(format!(
+            "--{flag} holds a password, which everybody on this machine can read; put it into \
+             ~/.pgpass, or the address into SECATEUR_INDEX_SINK or the configuration file"
+        )));
+    }
+    Ok(())
+}
+
+/// The chain that is named, or the only one that an archive has.
+pub(crate) async fn only_chain(
+    archive: &Archive,
+    named: Option<u64>,
+) -> Result<u64, anyhow::Error> {
+    if let Some(id) = named {
+        return Ok(id);
+    }
+    match archive.chains().await?.as_slice() {
+        [only] => Ok(*only),
+        [] => Err(NodeError::Archive(format!("there is no part in {}", archive.provider())).into()),
+        several => {
+            let several: Vec<String> = several.iter().map(u64::to_string).collect();
+            Err(NodeError::Usage(format!(
+                "{} holds several chains ({}); name one with --chain-id",
+                archive.provider(),
+                several.join(", ")
+            ))
+            .into())
+        }
+    }
+}

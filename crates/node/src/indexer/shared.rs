@@ -1,0 +1,134 @@
+//! Several workers that share a backfill of one PostgreSQL index by leases; when it is done, one of
+//! all processes follows the head.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use secateur_index::postgres::{LeaseQueue, LeasedSink, PostgresSink, backfill};
+use secateur_index::source::Source;
+use secateur_index::worker::Worker;
+use secateur_index::{IndexError, Sink};
+use tokio::sync::watch;
+
+use super::{Crew, Job, worker_options};
+
+/// How often whoever follows the head says so, and whoever does not looks whether it may.
+const RENEW: Duration = Duration::from_secs(15);
+
+/// Works on leases until the head is reached, then follows it or waits for its turn to.
+pub(super) async fn run<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    pool: &PostgresSink,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), anyhow::Error> {
+    let owner = format!("{}-{}", host(), std::process::id());
+    let queue = LeaseQueue::new(pool, &owner);
+    let shared = share(job, crew, &queue, stop.clone());
+    tokio::select! {
+        // Leases that are given up expire, or are taken over at once.
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        shared = shared => shared?,
+    }
+    if job.once || job.to.is_some() {
+        return Ok(());
+    }
+    follow(job, crew, &queue, stop).await?;
+    Ok(())
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or("worker".into(), |name| name.trim().to_owned())
+}
+
+async fn share<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    queue: &LeaseQueue,
+    stop: watch::Receiver<bool>,
+) -> Result<(), IndexError> {
+    let identity = secateur_index::sink::Identity {
+        chain_id: crew.chain_id,
+        codec: crew.codec.name().to_owned(),
+        logs: job.logs.to_string(),
+    };
+    crew.sink.bind(&identity).await?;
+    let status = crew.source.status().await?;
+    let Some(head) = status.head else { return Ok(()) };
+    let last = job.to.map_or(head, |to| to.min(head));
+    queue.plan(status.oldest.unwrap_or(0), last.saturating_add(1)).await?;
+    let worker = |_| {
+        let stop = stop.clone();
+        backfill(queue, move |sink| pull(job, crew, sink, stop.clone()))
+    };
+    try_join_all((0..job.workers).map(worker)).await?;
+    Ok(())
+}
+
+/// Pulls the blocks of one lease.
+async fn pull<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    sink: LeasedSink,
+    stop: watch::Receiver<bool>,
+) -> Result<(), IndexError> {
+    let mut options = worker_options(job, crew.chain_id);
+    options.until = sink.until().and_then(|past| past.checked_sub(1));
+    // The one who follows the head speaks for all.
+    (options.consumer, options.follow) = (None, true);
+    options.decoders = options.decoders.div_ceil(job.workers.max(1));
+    worker(crew, Arc::new(sink), options).run(stop).await.map(drop)
+}
+
+async fn follow<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    queue: &LeaseQueue,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), IndexError> {
+    loop {
+        let Some(epoch) = queue.take_head().await? else {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                () = tokio::time::sleep(RENEW) => continue,
+            }
+        };
+        let sink = Arc::new(LeasedSink::head(queue, epoch));
+        let worker = worker(crew, Arc::clone(&sink), worker_options(job, crew.chain_id));
+        let renewing = async {
+            loop {
+                tokio::time::sleep(RENEW).await;
+                if !queue.renew_head(epoch).await.unwrap_or(true) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            ended = worker.run(stop.clone()) => {
+                if !sink.is_lost() {
+                    ended?;
+                    return queue.release_head(epoch).await;
+                }
+            }
+            () = renewing => {}
+        }
+        tracing::warn!("another worker follows the head now; this one waits for its turn");
+    }
+}
+
+fn worker<S: Source, K: Sink>(
+    crew: &Crew<S, K>,
+    sink: Arc<LeasedSink>,
+    options: secateur_index::worker::WorkerOptions,
+) -> Worker<S, LeasedSink> {
+    Worker::new(
+        Arc::clone(&crew.source),
+        sink,
+        Arc::clone(&crew.codec),
+        options,
+        Arc::clone(&crew.metrics),
+        Arc::clone(&crew.look),
+    )
+}
