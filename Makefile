@@ -7,7 +7,7 @@ CRASH_IMAGES ?= 300000
 FUZZ_SECONDS ?= 15
 NAME ?=
 
-.PHONY: demo test prepare lint unit programme fuzz bench docs
+.PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3
 
 demo:
 	$(CARGO) run --release -- demo
@@ -42,6 +42,12 @@ fuzz:
 
 bench:
 	bench/run $(NAME)
+
+# Against a real S3 service. It names the bucket in SECATEUR_TEST_S3_URL (s3://bucket/prefix), the
+# service in AWS_ENDPOINT_URL, and the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+e2e-s3:
+	@test -n "$$SECATEUR_TEST_S3_URL" || { echo "set SECATEUR_TEST_S3_URL, AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"; exit 2; }
+	$(CARGO) test -p secateur --test it --locked -- --ignored --nocapture e2e_s3
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

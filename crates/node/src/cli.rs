@@ -79,6 +79,9 @@ pub(crate) struct DemoArgs {
     /// Where gRPC listens [default: 127.0.0.1:7741, or any free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
+    /// Only the history: no index and no archive, and pruning waits for neither
+    #[arg(long)]
+    pub(crate) no_archive: bool,
     /// Print plain lines even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,

@@ -102,7 +102,7 @@ create table leases (
 
 -- The one worker that follows the head, held in the same way.
 create table head_lease (
-    only boolean primary key default true check (only),
+    one boolean primary key default true check (one),
     epoch bigint not null default 0,
     owner text,
     expires_at timestamptz

@@ -18,44 +18,49 @@ language sql stable set search_path from current as $$
     where p.oid in ('blocks'::regclass, 'txs'::regclass, 'logs'::regclass)
 $$;
 
--- Makes the ranges that hold the blocks from `first` to below `past`; says how many were missing.
--- A table is made on its own and then attached: that waits for no reader and no writer.
+-- The tables of the ranges that hold the blocks from `first` to below `past`, and that are not there.
+-- The catalogue is read as a table: names that are looked up by the server come from a cache, which
+-- may not know yet what another session made.
+create function secateur_missing_partitions(first bigint, past bigint)
+returns table (parent text, child text, start bigint)
+language sql stable set search_path from current as $$
+    select p.relname::text, p.relname || '_' || lpad(n::text, 12, '0'), n
+    from pg_class p,
+         generate_series(first / 100000 * 100000, past - 1, 100000::bigint) n
+    where p.oid in ('blocks'::regclass, 'txs'::regclass, 'logs'::regclass)
+    and not exists (
+        select from pg_class c
+        where c.relnamespace = p.relnamespace
+        and c.relname = p.relname || '_' || lpad(n::text, 12, '0')
+    )
+$$;
+
+-- Makes the ranges that hold the blocks from `first` to below `past`; says how many tables were
+-- missing. A table is made on its own and then attached: that waits for no reader and no writer.
 create function secateur_make_partitions(first bigint, past bigint)
 returns integer
 language plpgsql set search_path from current as $$
 declare
     width constant bigint := 100000;
     made integer := 0;
-    start bigint;
-    parent text;
-    child text;
-    missing boolean;
+    missing record;
 begin
     if first < 0 or past <= first or past - first > 1000 * width then
         raise exception 'blocks % to % are no range to make partitions for', first, past
             using errcode = 'invalid_parameter_value';
     end if;
-    select bool_or(to_regclass(format('%I', t || '_' || lpad(n::text, 12, '0'))) is null)
-    into missing
-    from unnest(array['blocks', 'txs', 'logs']) t,
-         generate_series(first / width * width, past - 1, width) n;
-    if not missing then
+    if not exists (select from secateur_missing_partitions(first, past)) then
         return 0;
     end if;
     -- One maker at a time; the lock goes with the transaction.
     perform pg_advisory_xact_lock(x'5ec47e02'::bigint);
-    for start in select generate_series(first / width * width, past - 1, width) loop
-        foreach parent in array array['blocks', 'txs', 'logs'] loop
-            child := parent || '_' || lpad(start::text, 12, '0');
-            if to_regclass(format('%I', child)) is null then
-                execute format('create table %I (like %I including all)', child, parent);
-                execute format(
-                    'alter table %I attach partition %I for values from (%s) to (%s)',
-                    parent, child, start, start + width
-                );
-                made := made + 1;
-            end if;
-        end loop;
+    for missing in select * from secateur_missing_partitions(first, past) loop
+        execute format('create table %I (like %I including all)', missing.child, missing.parent);
+        execute format(
+            'alter table %I attach partition %I for values from (%s) to (%s)',
+            missing.parent, missing.child, missing.start, missing.start + width
+        );
+        made := made + 1;
     end loop;
     return made;
 end

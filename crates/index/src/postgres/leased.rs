@@ -9,7 +9,7 @@ use secateur_core::{BlockHash, Cursor, Height};
 
 use super::lease::{Lease, LeaseQueue};
 use super::write::{self, Fence, bigint};
-use super::{PostgresSink, read};
+use super::{PostgresSink, notes, read};
 use crate::sink::{Identity, Note, Retained, Sink};
 use crate::{Batch, GapRow, IndexError, PartRow};
 
@@ -123,7 +123,7 @@ impl Sink for LeasedSink {
             next = Cursor::at_block(next.block_number.min(lease.past));
             gap.block_to = gap.block_to.min(lease.past.saturating_sub(1));
         }
-        let result = write::record_gap(self.sink(), &gap, next, &self.fence()?).await;
+        let result = notes::record_gap(self.sink(), &gap, next, &self.fence()?).await;
         self.after(result, next.block_number)
     }
 

@@ -14,8 +14,11 @@ mod failure;
 mod lease;
 mod leased;
 mod migrate;
+mod notes;
 mod numeric;
+mod promote;
 mod read;
+mod tally;
 mod tls;
 mod write;
 
@@ -33,6 +36,7 @@ pub use address::Address;
 pub use backfill::{Backfilled, backfill};
 pub use lease::{Backlog, LEASE_BLOCKS, Lease, LeaseQueue};
 pub use leased::LeasedSink;
+pub use promote::{PromotePhase, PromoteProgress, Promoted, promote};
 
 use crate::sink::{Identity, Note, Retained, Sink};
 use crate::{Batch, GapRow, IndexError, PartRow};
@@ -168,7 +172,7 @@ impl PostgresSink {
 
 impl Sink for PostgresSink {
     async fn bind(&self, identity: &Identity) -> Result<(), IndexError> {
-        write::bind(&mut self.client().await?, identity).await
+        notes::bind(&mut self.client().await?, identity).await
     }
 
     async fn cursor(&self) -> Result<Option<Cursor>, IndexError> {
@@ -188,15 +192,15 @@ impl Sink for PostgresSink {
     }
 
     async fn record_gap(&self, gap: GapRow, next: Cursor) -> Result<(), IndexError> {
-        write::record_gap(self, &gap, next, &Fence::Cursor).await
+        notes::record_gap(self, &gap, next, &Fence::Cursor).await
     }
 
     async fn note(&self, note: Note) -> Result<(), IndexError> {
-        write::note(&mut self.client().await?, &note).await
+        notes::note(&mut self.client().await?, &note).await
     }
 
     async fn add_part(&self, part: PartRow, at: u64) -> Result<(), IndexError> {
-        write::add_part(&mut self.client().await?, &part, at).await
+        notes::add_part(&mut self.client().await?, &part, at).await
     }
 
     async fn parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {
@@ -209,7 +213,7 @@ impl Sink for PostgresSink {
 
     async fn retain(&self, cutoff: u64, _max_blocks: u32) -> Result<Retained, IndexError> {
         // Whole ranges go, however many blocks they hold: that is one step whatever its size.
-        let retained = write::retain(&self.client().await?, cutoff).await?;
+        let retained = notes::retain(&self.client().await?, cutoff).await?;
         if retained.rows > 0 {
             self.forget_ranges();
         }
@@ -217,7 +221,7 @@ impl Sink for PostgresSink {
     }
 
     async fn maintain(&self, at: u64) -> Result<(), IndexError> {
-        write::maintain(&self.client().await?, at).await
+        notes::maintain(&self.client().await?, at).await
     }
 
     async fn size_bytes(&self) -> Result<u64, IndexError> {

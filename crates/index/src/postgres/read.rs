@@ -27,7 +27,7 @@ fn page(limit: usize) -> i64 {
 }
 
 /// Runs a query and reads its rows.
-async fn query<T>(
+pub(super) async fn query<T>(
     client: &impl GenericClient,
     sql: &str,
     values: Values<'_>,
@@ -39,7 +39,7 @@ async fn query<T>(
 }
 
 /// Where the index goes on.
-pub(super) async fn cursor(client: &Client) -> Result<Option<Cursor>, IndexError> {
+pub(super) async fn cursor(client: &impl GenericClient) -> Result<Option<Cursor>, IndexError> {
     let sql = "select value from meta where key = 'cursor'";
     let row = client.query_opt(sql, &[]).await.told(DOING)?;
     let Some(row) = row else { return Ok(None) };

@@ -8,21 +8,19 @@ use bytes::Bytes;
 use deadpool_postgres::{Client, Transaction};
 use futures_util::SinkExt as _;
 use secateur_core::{Cursor, Height};
+use tokio_postgres::types::ToSql;
 
+use super::PostgresSink;
 use super::encode::{Copy, CopyRow};
 use super::failure::{Told as _, too_large};
-use super::{PostgresSink, read};
-use crate::sink::{Identity, Note, Retained};
-use crate::{
-    Batch, BlockRow, GapRow, IndexError, LogRow, PartRow, TxRow, cursor_from_json, cursor_to_json,
-    day_of,
-};
+use super::notes::{Counts, bytes, count};
+use crate::{Batch, BlockRow, IndexError, LogRow, Rows, TxRow, cursor_from_json, cursor_to_json};
 
 const DOING: &str = "writing a batch";
 /// Bytes that are sent at once.
 const PIECE: usize = 256 << 10;
 /// The turn of those who write into an index that has no cursor yet.
-const FIRST_WRITE: i64 = 0x5ec4_7e04;
+pub(super) const FIRST_WRITE: i64 = 0x5ec4_7e04;
 
 /// What must still hold when a batch is written.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +46,7 @@ pub(super) enum Fence {
 }
 
 /// What the fence says to a batch.
-enum Stand {
+pub(super) enum Stand {
     /// It was written before.
     Known,
     /// It is to be written, and the cursor moved.
@@ -120,34 +118,39 @@ async fn commit_in(
     if matches!(stand, Stand::Known) && matches!(fence, Fence::Lease { .. }) {
         return transaction.rollback().await.told(DOING);
     }
-    let blocks = put_rows(&transaction, batch, first).await?;
-    match stand {
-        Stand::Known | Stand::WriteLease { done: false } => {}
-        Stand::Write => set_meta(&transaction, "cursor", &cursor_to_json(batch.next)).await?,
-        Stand::WriteLease { done: true } => advance(&transaction).await?,
-    }
+    let range = (bigint(first)?, bigint(past)?);
+    let blocks = put_all(&transaction, &batch.rows, range).await?;
+    move_on(&transaction, &stand, batch.next).await?;
     if let Some(head) = batch.head {
         set_meta(&transaction, "last_head", &head.to_string()).await?;
     }
     set_meta(&transaction, "last_ingest_at", &batch.at.to_string()).await?;
     if blocks > 0 {
-        let raw =
-            i64::try_from(batch.raw_bytes).map_err(|_| too_large("bytes", batch.raw_bytes))?;
-        let counts = Counts { blocks, raw, ..Counts::default() };
+        let counts = Counts { blocks, raw: bytes(batch.raw_bytes)?, ..Counts::default() };
         count(&transaction, batch.at, counts).await?;
     }
     transaction.commit().await.told(DOING)
 }
 
-/// Moves the cursor over what is committed without a hole.
-async fn advance(transaction: &Transaction<'_>) -> Result<(), IndexError> {
-    let advance = transaction.prepare_cached("select secateur_advance_cursor()").await;
-    transaction.query_one(&advance.told(DOING)?, &[]).await.told(DOING)?;
-    Ok(())
+/// Moves the cursor: behind the batch, or over the leases that are done without a hole.
+pub(super) async fn move_on(
+    transaction: &Transaction<'_>,
+    stand: &Stand,
+    next: Cursor,
+) -> Result<(), IndexError> {
+    match stand {
+        Stand::Known | Stand::WriteLease { done: false } => Ok(()),
+        Stand::Write => set_meta(transaction, "cursor", &cursor_to_json(next)).await,
+        Stand::WriteLease { done: true } => {
+            let advance = transaction.prepare_cached("select secateur_advance_cursor()").await;
+            transaction.query_one(&advance.told(DOING)?, &[]).await.told(DOING)?;
+            Ok(())
+        }
+    }
 }
 
 /// Compares the batch with where the index is, and holds that place until the end.
-async fn stand(
+pub(super) async fn stand(
     transaction: &Transaction<'_>,
     fence: &Fence,
     first: Height,
@@ -181,7 +184,9 @@ async fn stand(
 }
 
 /// The cursor, which nobody else moves until the end of the transaction.
-async fn locked_cursor(transaction: &Transaction<'_>) -> Result<Option<Cursor>, IndexError> {
+pub(super) async fn locked_cursor(
+    transaction: &Transaction<'_>,
+) -> Result<Option<Cursor>, IndexError> {
     let select = "select value from meta where key = 'cursor' for update";
     let select = transaction.prepare_cached(select).await.told(DOING)?;
     let mut row = transaction.query_opt(&select, &[]).await.told(DOING)?;
@@ -208,8 +213,7 @@ async fn leased(
         expires_at = clock_timestamp() + make_interval(secs => $5) \
         where first = $1 and epoch = $2 and next = $3 and past >= $4 returning past = $4";
     let update = transaction.prepare_cached(update).await.told(DOING)?;
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&lease, &epoch, &from, &to, &seconds];
+    let values: [&(dyn ToSql + Sync); 5] = [&lease, &epoch, &from, &to, &seconds];
     if let Some(row) = transaction.query_opt(&update, &values).await.told(DOING)? {
         return Ok(Stand::WriteLease { done: row.try_get(0).told(DOING)? });
     }
@@ -228,7 +232,7 @@ async fn leased(
 }
 
 /// The staging tables of this connection.
-async fn stage(client: &Client) -> Result<(), IndexError> {
+pub(super) async fn stage(client: &Client) -> Result<(), IndexError> {
     let sql = "create temp table if not exists stage_blocks (like blocks) on commit delete rows; \
         create temp table if not exists stage_txs (like txs) on commit delete rows; \
         create temp table if not exists stage_logs (like logs) on commit delete rows";
@@ -299,16 +303,15 @@ async fn compare<R: CopyRow>(
     )))
 }
 
-/// Puts all rows of a batch in; gives back how many blocks were new.
-async fn put_rows(
+/// Puts all rows of some blocks in; gives back how many blocks were new.
+pub(super) async fn put_all(
     transaction: &Transaction<'_>,
-    batch: &Batch,
-    first: Height,
+    rows: &Rows,
+    range: (i64, i64),
 ) -> Result<i64, IndexError> {
-    let range = (bigint(first)?, bigint(batch.next.block_number)?);
-    let new = take_over::<BlockRow>(transaction, &batch.rows.blocks, range).await?;
-    take_over::<TxRow>(transaction, &batch.rows.txs, range).await?;
-    take_over::<LogRow>(transaction, &batch.rows.logs, range).await?;
+    let new = take_over::<BlockRow>(transaction, &rows.blocks, range).await?;
+    take_over::<TxRow>(transaction, &rows.txs, range).await?;
+    take_over::<LogRow>(transaction, &rows.logs, range).await?;
     Ok(i64::try_from(new).unwrap_or(i64::MAX))
 }
 
@@ -322,151 +325,5 @@ pub(super) async fn set_meta(
         on conflict (key) do update set value = excluded.value";
     let upsert = transaction.prepare_cached(upsert).await.told(DOING)?;
     transaction.execute(&upsert, &[&key, &value]).await.told(DOING)?;
-    Ok(())
-}
-
-/// What is added to a day.
-#[derive(Default)]
-struct Counts {
-    blocks: i64,
-    raw: i64,
-    compressed: i64,
-    errors: i64,
-}
-
-/// The day of a time, as PostgreSQL counts from 1970 on.
-fn day(at: u64) -> Result<i32, IndexError> {
-    i32::try_from(day_of(at)).map_err(|_| too_large("time", at))
-}
-
-async fn count(transaction: &Transaction<'_>, at: u64, add: Counts) -> Result<(), IndexError> {
-    let upsert = "insert into metrics_daily as m
-        (day, blocks_ingested, raw_bytes, compressed_bytes, errors)
-        values (date '1970-01-01' + $1::integer, $2, $3, $4, $5)
-        on conflict (day) do update set
-            blocks_ingested = m.blocks_ingested + excluded.blocks_ingested,
-            raw_bytes = m.raw_bytes + excluded.raw_bytes,
-            compressed_bytes = m.compressed_bytes + excluded.compressed_bytes,
-            errors = m.errors + excluded.errors";
-    let upsert = transaction.prepare_cached(upsert).await.told(DOING)?;
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&day(at)?, &add.blocks, &add.raw, &add.compressed, &add.errors];
-    transaction.execute(&upsert, &values).await.told(DOING)?;
-    Ok(())
-}
-
-/// Notes whose index this is, or refuses.
-pub(super) async fn bind(client: &mut Client, identity: &Identity) -> Result<(), IndexError> {
-    let transaction = client.transaction().await.told("binding the index")?;
-    let lock = "select pg_advisory_xact_lock($1)";
-    transaction.execute(lock, &[&FIRST_WRITE]).await.told("binding the index")?;
-    let meta = read::meta_in(&transaction).await?;
-    let Identity { chain_id, codec, logs } = identity;
-    if let Some(other) = meta.chain_id.filter(|known| known != chain_id) {
-        return Err(IndexError::Refused(format!(
-            "the index holds chain {other}, and the source is of chain {chain_id}"
-        )));
-    }
-    if let Some(other) = meta.codec.filter(|known| known != codec) {
-        return Err(IndexError::Refused(format!(
-            "the index was made with the codec {other}, and the worker has {codec}"
-        )));
-    }
-    set_meta(&transaction, "chain_id", &chain_id.to_string()).await?;
-    set_meta(&transaction, "codec", codec).await?;
-    set_meta(&transaction, "logs", logs).await?;
-    transaction.commit().await.told("binding the index")
-}
-
-/// Notes a gap and moves the cursor, or the lease, behind it.
-pub(super) async fn record_gap(
-    sink: &PostgresSink,
-    gap: &GapRow,
-    next: Cursor,
-    fence: &Fence,
-) -> Result<(), IndexError> {
-    let mut client = sink.client().await?;
-    let transaction = client.transaction().await.told(DOING)?;
-    let stand = stand(&transaction, fence, gap.block_from, next.block_number).await?;
-    let insert = "insert into gaps (block_from, block_to, reason, noted_at) \
-        values ($1, $2, $3, $4) on conflict (block_from) do update \
-        set block_to = greatest(gaps.block_to, excluded.block_to)";
-    let noted_at = bigint(gap.noted_at)?;
-    let (from, to) = (bigint(gap.block_from)?, bigint(gap.block_to)?);
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&from, &to, &gap.reason, &noted_at];
-    transaction.execute(insert, &values).await.told(DOING)?;
-    match stand {
-        Stand::Known | Stand::WriteLease { done: false } => {}
-        Stand::Write => set_meta(&transaction, "cursor", &cursor_to_json(next)).await?,
-        Stand::WriteLease { done: true } => advance(&transaction).await?,
-    }
-    transaction.commit().await.told(DOING)
-}
-
-/// Notes what is known of the source, and what went wrong.
-pub(super) async fn note(client: &mut Client, note: &Note) -> Result<(), IndexError> {
-    let transaction = client.transaction().await.told(DOING)?;
-    if let Some(head) = note.head {
-        set_meta(&transaction, "last_head", &head.to_string()).await?;
-    }
-    if let Some((class, message)) = &note.error {
-        let error = serde_json::json!({ "at": note.at, "class": class.name(), "message": message });
-        set_meta(&transaction, "last_error", &error.to_string()).await?;
-        count(&transaction, note.at, Counts { errors: 1, ..Counts::default() }).await?;
-    }
-    transaction.commit().await.told(DOING)
-}
-
-/// Notes an archive part.
-pub(super) async fn add_part(
-    client: &mut Client,
-    part: &PartRow,
-    at: u64,
-) -> Result<(), IndexError> {
-    let transaction = client.transaction().await.told("noting a part")?;
-    let (from, to) = (bigint(part.block_from)?, bigint(part.block_to)?);
-    let size = i64::try_from(part.size_bytes).map_err(|_| too_large("bytes", part.size_bytes))?;
-    let insert = "insert into archive_parts (block_from, block_to, provider, object_key, codec, \
-        size_bytes, sha256, parent_hash, last_hash) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-        on conflict (block_from) do nothing";
-    let (sha256, parent, last) =
-        (part.sha256.as_slice(), part.parent_hash.0.as_slice(), part.last_hash.0.as_slice());
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
-        [&from, &to, &part.provider, &part.object_key, &part.codec, &size, &sha256, &parent, &last];
-    if transaction.execute(insert, &values).await.told("noting a part")? == 0 {
-        let known = read::parts(&transaction, part.block_from, 1).await?;
-        if known.first() == Some(part) {
-            return transaction.rollback().await.told("noting a part");
-        }
-        return Err(IndexError::Refused(format!(
-            "another part than {} begins at block {} already",
-            part.object_key, part.block_from
-        )));
-    }
-    count(&transaction, at, Counts { compressed: size, ..Counts::default() }).await?;
-    transaction.commit().await.told("noting a part")
-}
-
-/// Drops the oldest range if it is due.
-pub(super) async fn retain(client: &Client, cutoff: u64) -> Result<Retained, IndexError> {
-    const DOING: &str = "dropping old ranges";
-    let cutoff = i64::try_from(cutoff).unwrap_or(i64::MAX);
-    let row =
-        client.query_one("select * from secateur_retain($1)", &[&cutoff]).await.told(DOING)?;
-    let number = |at: usize| row.try_get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
-    Ok(Retained {
-        blocks: number(0).told(DOING)?,
-        rows: number(1).told(DOING)?,
-        more: row.try_get(2).told(DOING)?,
-    })
-}
-
-/// Makes ranges ahead of the cursor and notes the day's growth.
-pub(super) async fn maintain(client: &Client, at: u64) -> Result<(), IndexError> {
-    const DOING: &str = "maintaining the index";
-    client.execute("select secateur_make_ahead()", &[]).await.told(DOING)?;
-    let note = "select secateur_note_growth(date '1970-01-01' + $1::integer)";
-    client.execute(note, &[&day(at)?]).await.told(DOING)?;
     Ok(())
 }

@@ -3,6 +3,8 @@
 
 mod archived;
 mod assembler;
+#[cfg(test)]
+mod assembler_tests;
 mod grpc;
 mod stream;
 mod token;

@@ -181,6 +181,17 @@ impl Server {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// Runs a script in a database, as an operator does it.
+    pub fn script(&self, database: &str, text: &str) {
+        let mut psql = command(&programs().join("psql"), &self.directory);
+        psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-U", ROLE, "-d", database, "-h"]);
+        psql.arg(&self.directory).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = psql.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
     /// Makes an empty database and gives back its address.
     pub fn database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(1);

@@ -66,6 +66,7 @@ pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job,
                 place,
                 stage: stage(layers, &sink, data)?,
                 grain: grain(layers)?,
+                acknowledge: layers.must("archive.acknowledge", truth)?,
             })
         })
         .transpose()?;

@@ -118,6 +118,7 @@ pub(crate) const KEYS: &[Key] = &[
          [default: the environment]",
     ),
     key("archive.timeout_seconds", "60", "how long one request to it may take"),
+    key("archive.acknowledge", "true", "whether an index tells its node of the parts it archives"),
     key("archive.stage", "", "where parts are made [default: stage/ beside the index or archive]"),
     key("archive.daily", "true", "whether a new day (UTC) begins a new part"),
     key("archive.part_blocks", "", "the most blocks of a part"),

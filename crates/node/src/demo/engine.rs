@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use secateur_core::Block;
+use secateur_core::{Block, HoldKind, StopReason};
 use secateur_store::ground::disk::DiskStore;
 
 use super::feed::Feed;
@@ -79,6 +79,7 @@ impl Engine<'_> {
             if self.stop.load(Ordering::Acquire) {
                 break;
             }
+            self.wait_for_archive()?;
             self.store.append_group(&group)?;
             if let Some(acks) = self.acks {
                 acks.print(&group)?;
@@ -86,6 +87,20 @@ impl Engine<'_> {
             self.tally.appended(&group, self.store)?;
         }
         drop(feed);
+        Ok(())
+    }
+
+    /// A chain that outruns its archive would outgrow its budget, because nothing is cut that is
+    /// not archived. This chain is ours, so it waits.
+    fn wait_for_archive(&self) -> Result<(), anyhow::Error> {
+        while !self.stop.load(Ordering::Acquire) {
+            let stopped_by = self.store.need_prune()?.blocked_by;
+            let Some(StopReason::Hold { hold, .. }) = stopped_by else { return Ok(()) };
+            if hold != HoldKind::Archive.to_string() {
+                return Ok(());
+            }
+            std::thread::sleep(NAP);
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use console::{Term, style, truncate_str};
 use secateur_core::{PruneStatus, format_bytes};
 
+use super::indexing::Reached;
 use super::show::{Event, Moment, Show};
 use crate::ui::gauge;
 use crate::ui::words::{allows, blocks, count, height, report, span, strength, tenths};
@@ -114,6 +115,10 @@ fn frame(moment: &Moment, place: &str) -> Vec<String> {
             format_bytes(status.bytes_per_block)
         ),
     );
+    if let Some(reached) = moment.indexed {
+        row("index", indexed(reached));
+        row("archive", format!("{:<14} in verified parts", height(status.archived)));
+    }
     row("arena", arena(moment));
     row(
         "disk",
@@ -130,6 +135,12 @@ fn frame(moment: &Moment, place: &str) -> Vec<String> {
     lines.push(String::new());
     lines.push(style("Ctrl-C stops it cleanly; run again, it goes on.").dim().to_string());
     lines
+}
+
+fn indexed(reached: Reached) -> String {
+    let next = reached.next;
+    let behind = reached.head.map_or(0, |head| (head + 1).saturating_sub(next));
+    format!("{:<14} {} behind", height(next.checked_sub(1)), blocks(behind))
 }
 
 fn arena(moment: &Moment) -> String {

@@ -1,26 +1,29 @@
 //! `demo`: a generated chain runs live under a small budget and is pruned as it grows, in a node
 //! with all its interfaces.
 //!
-//! Beside the node's own threads: one makes blocks, one appends them, one shows. They share
-//! nothing but the store, a bounded channel and a tally. A signal only sets a flag; every end goes
+//! Beside the node's own threads: one makes blocks, one appends them, one shows, and one indexes
+//! and archives them over the node's own gRPC. Pruning waits for the archive. They share nothing
+//! but the store, a bounded channel and a tally. A signal only sets a flag; every end goes
 //! the same way out: node stopped, cuts freed, summary, store closed.
 
 mod chain;
 mod engine;
 mod feed;
+mod indexing;
 mod live;
 mod plain;
 mod show;
 mod summary;
 mod tally;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use secateur_store::Settings;
 use secateur_store::ground::disk::DiskStore;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -32,6 +35,7 @@ use crate::ui::Ui;
 use chain::Opened;
 use engine::{Acks, Engine, Pace};
 use feed::Feed;
+use indexing::{Indexing, Look};
 use live::Live;
 use plain::{JsonLines, PlainLines};
 use secateur_evm::{ChainSpec, Generator};
@@ -64,7 +68,17 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
         })
     };
     let options = Options { observe: Some(observe), any_port: true };
-    let service = Service::start(data, &config(args)?, options)?;
+    // Nothing is cut before it is archived, unless there is no archive.
+    let settings = demo.store.settings();
+    demo.store.set_settings(Settings { archive_hold: !args.no_archive, ..settings })?;
+    let service = Service::start(data, &config(args, &path)?, options)?;
+    let indexing = if args.no_archive {
+        None
+    } else {
+        let budget = demo.store.policy().target_bytes;
+        Some(Indexing::start(&path, &service, budget, &stop)?)
+    };
+    let look = indexing.as_ref().map(|indexing| Arc::clone(indexing.look()));
     let mut show: Box<dyn Show> = if ui.json {
         Box::new(JsonLines)
     } else if args.plain || args.acks || !console::Term::stdout().is_term() {
@@ -72,17 +86,23 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     } else {
         Box::new(Live::start(&path)?)
     };
-    let ended = show
-        .listening(service.http, service.grpc)
-        .and_then(|()| drive(args, ui, &demo, &tally, &stop, (sender, events), &mut *show));
+    let ended = show.listening(service.http, service.grpc).and_then(|()| {
+        let watched = Watched { demo: &demo, tally: &tally, look: look.as_deref() };
+        drive(args, ui, &watched, &stop, (sender, events), &mut *show)
+    });
+    // A run of so many blocks ends with all of them indexed, and archived as far as parts go.
+    let catch_up = args.blocks.is_some() && ended.is_ok();
+    let indexed = indexing.map(|indexing| indexing.end(catch_up)).transpose();
     drop(show);
     // The directory stays locked until the summary has read it.
     let data = service.stop();
     let settled = demo.store.settle();
-    let told = Summary::gather(&demo, &tally).and_then(|summary| summary.print(&path, ui));
+    let done = indexed.as_ref().ok().cloned().flatten();
+    let told = Summary::gather(&demo, &tally, done).and_then(|summary| summary.print(&path, ui));
     drop(data);
     // What stopped the run matters more than what failed while ending it.
     ended?;
+    indexed?;
     settled?;
     told
 }
@@ -94,24 +114,36 @@ struct Demo {
     spec: ChainSpec,
 }
 
-/// The node's configuration: the defaults, and the addresses that were named.
-fn config(args: &DemoArgs) -> Result<Config, NodeError> {
+/// What there is to see while it runs.
+struct Watched<'a> {
+    demo: &'a Demo,
+    tally: &'a Tally,
+    look: Option<&'a Look>,
+}
+
+/// The node's configuration: the defaults, the addresses that were named, and the archive, which
+/// answers for what was pruned.
+fn config(args: &DemoArgs, path: &Path) -> Result<Config, anyhow::Error> {
     let mut layers = Layers::defaults();
     layers.flag("http.addr", "http", args.http.clone());
     layers.flag("grpc.addr", "grpc", args.grpc.clone());
-    Config::of(&layers)
+    if !args.no_archive {
+        layers.flag("archive.url", "data", Some(indexing::archive_url(path)?));
+        layers.flag("archive.read_through", "data", Some("true".into()));
+    }
+    Ok(Config::of(&layers)?)
 }
 
 /// Appends in a thread of its own and shows what happens until that thread ends.
 fn drive(
     args: &DemoArgs,
     ui: Ui,
-    demo: &Demo,
-    tally: &Tally,
+    watched: &Watched<'_>,
     stop: &AtomicBool,
     (sender, events): (mpsc::Sender<Event>, Receiver<Event>),
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
+    let Watched { demo, tally, .. } = *watched;
     let store = &demo.store;
     let pace = match args.blocks {
         Some(_) => Pace::unpaced(GROUP),
@@ -129,7 +161,7 @@ fn drive(
                 ended
             })
             .context("starting the append thread")?;
-        let shown = watch(demo, tally, &events, show);
+        let shown = watch(watched, &events, show);
         // Whoever watched has ended, for whatever reason: so must the work.
         stop.store(true, Ordering::Release);
         let worked = worker.join().unwrap_or_else(|_| Err(NodeError::ThreadDied("append").into()));
@@ -139,11 +171,11 @@ fn drive(
 
 /// Shows events as they come and the state at the show's own rhythm.
 fn watch(
-    demo: &Demo,
-    tally: &Tally,
+    watched: &Watched<'_>,
     events: &Receiver<Event>,
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
+    let Watched { demo, tally, look } = *watched;
     let mut rate = Rate::begin();
     let mut next = Instant::now() + show.rhythm();
     loop {
@@ -157,6 +189,7 @@ fn watch(
                     status: demo.store.get_prune_status()?,
                     rate_tenths: rate.observe(counts.appended),
                     elapsed: tally.elapsed(),
+                    indexed: look.map(Look::reached),
                     counts,
                 })?;
             }

@@ -34,8 +34,13 @@ impl Show for PlainLines {
 
     fn moment(&mut self, moment: &Moment) -> Result<(), anyhow::Error> {
         let status = &moment.status;
+        let indexed = moment.indexed.map_or_else(String::new, |reached| {
+            let (indexed, archived) =
+                (height(reached.next.checked_sub(1)), height(status.archived));
+            format!("  indexed {indexed}  archived {archived}")
+        });
         print(&format!(
-            "head {}  boundary {}  kept {}  used {} {}  arena {}  {} blocks/s",
+            "head {}  boundary {}  kept {}  used {} {}  arena {}{indexed}  {} blocks/s",
             height(status.head),
             height(status.pruned_before_block),
             count(moment.kept()),
@@ -82,6 +87,7 @@ impl Show for JsonLines {
             "appended": moment.counts.appended,
             "blocks_per_second_tenths": moment.rate_tenths,
             "elapsed_ms": u64::try_from(moment.elapsed.as_millis()).unwrap_or(u64::MAX),
+            "indexed": moment.indexed.and_then(|reached| reached.next.checked_sub(1)),
             "status": moment.status,
         });
         print(&line.to_string())

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use secateur_core::{PruneStatus, Report};
 
+use super::indexing::Reached;
 use super::tally::Counts;
 
 /// Something that happened.
@@ -26,6 +27,8 @@ pub(super) struct Moment {
     /// Blocks a second, in tenths.
     pub(super) rate_tenths: u64,
     pub(super) elapsed: Duration,
+    /// How far the index is; none where there is none.
+    pub(super) indexed: Option<Reached>,
 }
 
 impl Moment {

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use secateur_core::{Height, PruneStatus, format_bytes};
+use secateur_store::ground::disk::DiskStore;
+use secateur_store::{MAX_PARTS, StoreError};
 use serde::Serialize;
 
 use super::Demo;
 use super::show::kept_blocks;
 use super::tally::{Counts, Tally, per_second_tenths};
+use crate::indexer::Done;
 use crate::ui::words::{blocks, count, height, percent, plural, tenths};
 use crate::ui::{self, Sheet, Ui, gauge};
 use secateur_evm::{VerifiedCounts, verify_block};
@@ -30,17 +33,53 @@ pub(super) struct Summary {
     blocks_checked: u64,
     signatures_checked: u64,
     logs_checked: u64,
+    /// The newest block in the index; none where there is none.
+    indexed: Option<Height>,
+    index_bytes: u64,
+    parts: u64,
+    part_bytes: u64,
     status: PruneStatus,
+}
+
+/// What the archive holds, as the store knows it.
+#[derive(Debug, Default)]
+struct Archived {
+    parts: u64,
+    bytes: u64,
+}
+
+impl Archived {
+    fn of(store: &DiskStore) -> Result<Self, StoreError> {
+        let mut all = Self::default();
+        let mut from = 0;
+        loop {
+            let page = store.list_parts(from, MAX_PARTS)?;
+            let Some(last) = page.last() else { return Ok(all) };
+            all.parts += page.len() as u64;
+            all.bytes += page.iter().map(|part| part.size).sum::<u64>();
+            from = last.last.saturating_add(1);
+        }
+    }
 }
 
 impl Summary {
     /// Reads the last figures, and two blocks as a reader would.
-    pub(super) fn gather(demo: &Demo, tally: &Tally) -> Result<Self, anyhow::Error> {
+    pub(super) fn gather(
+        demo: &Demo,
+        tally: &Tally,
+        done: Option<Done>,
+    ) -> Result<Self, anyhow::Error> {
         let elapsed = tally.elapsed();
         let counts = tally.counts();
         let status = demo.store.get_prune_status()?;
         let checked = check_ends(demo, &status)?;
-        Ok(Self::of(&counts, elapsed, status, &checked))
+        let mut summary = Self::of(&counts, elapsed, status, &checked);
+        let archived = Archived::of(&demo.store)?;
+        (summary.parts, summary.part_bytes) = (archived.parts, archived.bytes);
+        if let Some(done) = done {
+            (summary.indexed, summary.index_bytes) = (done.indexed, done.sink_bytes);
+        }
+        Ok(summary)
     }
 
     fn of(
@@ -62,6 +101,10 @@ impl Summary {
             blocks_checked: checked.len() as u64,
             signatures_checked: checked.iter().map(|counts| counts.transactions).sum(),
             logs_checked: checked.iter().map(|counts| counts.logs).sum(),
+            indexed: None,
+            index_bytes: 0,
+            parts: 0,
+            part_bytes: 0,
             status,
         }
     }
@@ -113,6 +156,17 @@ impl Summary {
                     plural(self.reports, "report")
                 ),
             );
+        if self.indexed.is_some() {
+            let (bytes, parts) = (format_bytes(self.index_bytes), plural(self.parts, "part"));
+            sheet.row("indexed", format_args!("{}, {bytes}", height(self.indexed))).row(
+                "archived",
+                format_args!(
+                    "{}, {parts} of {}",
+                    height(status.archived),
+                    format_bytes(self.part_bytes)
+                ),
+            );
+        }
         if self.blocks_checked > 0 {
             sheet.row(
                 "read back",
@@ -130,6 +184,9 @@ impl Summary {
         sheet
             .row("next", format_args!("secateur --data {path} status"))
             .row("", format_args!("secateur --data {path} explain block 1"));
+        if self.parts > 0 {
+            sheet.row("", format_args!("secateur archive verify --archive {path}/archive"));
+        }
         sheet.finish()
     }
 

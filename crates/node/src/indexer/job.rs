@@ -36,6 +36,8 @@ pub(crate) struct ArchiveJob {
     pub(crate) place: ArchivePlace,
     pub(crate) stage: PathBuf,
     pub(crate) grain: Grain,
+    /// Whether the source is told of each part.
+    pub(crate) acknowledge: bool,
 }
 
 /// What is to be done.

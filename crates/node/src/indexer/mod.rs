@@ -274,6 +274,7 @@ async fn archive<S: Source, K: Sink>(
         options: ArchivingOptions {
             grain: to.grain,
             on_pruned: job.on_pruned,
+            ack: to.acknowledge,
             follow: !job.once && job.to.is_none(),
             ..ArchivingOptions::new(crew.chain_id, job.codec, &to.stage)
         },

@@ -72,7 +72,7 @@ fn a_transaction_is_explained_by_its_block_and_an_unknown_one_is_not_found() {
 fn the_policy_changes_whole_or_not_at_all_and_prune_obeys_it() {
     let place = tempdir().unwrap();
     let data = place.path().join("demo");
-    run(&data, "demo --blocks 300").ends(0);
+    run(&data, "demo --no-archive --blocks 300").ends(0);
     let before = ask(&data, "policy show");
     run(&data, "policy set retain_days=3 target_bytes=3").ends(2).complains("not changed");
     run(&data, "policy set retain_days=3 retain_weeks=1").ends(2).complains("retain_weeks");
@@ -103,7 +103,7 @@ fn the_policy_changes_whole_or_not_at_all_and_prune_obeys_it() {
 fn a_hold_is_registered_binds_and_is_removed() {
     let place = tempdir().unwrap();
     let data = place.path().join("demo");
-    run(&data, "demo --blocks 300").ends(0);
+    run(&data, "demo --no-archive --blocks 300").ends(0);
     let holds = ask(&data, "holds add indexer --hard");
     assert_eq!(holds["binding_hold"], "export:indexer");
     assert!(run(&data, "holds").ends(0).out.contains("lets go nothing  ← binds"));
@@ -206,5 +206,5 @@ fn a_lost_free_list_is_found_and_put_back_only_after_consent() {
     let repaired = run(&data, "verify --repair --yes").ends(0).out;
     assert!(repaired.contains("did        put the region at"), "{repaired}");
     run(&data, "verify").ends(0);
-    run(&data, "demo --blocks 50").ends(0);
+    run(&data, "demo --no-archive --blocks 50").ends(0);
 }

@@ -11,7 +11,7 @@ fn a_full_disk_is_survived(mebibytes: u64) {
     };
     let data = disk.data();
     let mut ledger = Ledger::default();
-    let full = run(&data, "demo --blocks 100000 --budget 1GiB --acks").ends(8);
+    let full = run(&data, "demo --no-archive --blocks 100000 --budget 1GiB --acks").ends(8);
     let full = full.complains("disk full").complains("reads and pruning go on");
     assert!(ledger.note(&full.out) > 100, "{}", full.err);
     assert!(full.out.contains("appended"), "the summary is there all the same");
@@ -24,14 +24,14 @@ fn a_full_disk_is_survived(mebibytes: u64) {
     assert_eq!(ask(&data, "verify")["clean"], true);
     assert_eq!(ledger.check(&open_store(&data), "full disk"), None);
     // Another attempt may find room for a small group, and then ends in the same way.
-    run(&data, "demo --blocks 100000").ends(8);
+    run(&data, "demo --no-archive --blocks 100000").ends(8);
     let head = ask(&data, "status")["head"].clone();
     assert!(head.as_u64() >= Some(newest));
 
     // Something else takes what was left over, to the last byte.
     disk.fill();
     assert_eq!(ask(&data, "status")["head"], head);
-    run(&data, "demo --blocks 100000").ends(8).complains("disk full");
+    run(&data, "demo --no-archive --blocks 100000").ends(8).complains("disk full");
     assert_eq!(ask(&data, "verify")["clean"], true);
 
     // A smaller budget makes a prune due, and the prune needs no space.
@@ -43,7 +43,7 @@ fn a_full_disk_is_survived(mebibytes: u64) {
     assert!(boundary.is_some());
 
     // And the chain goes on, now inside its budget.
-    let more = run(&data, "demo --blocks 400 --acks").ends(0);
+    let more = run(&data, "demo --no-archive --blocks 400 --acks").ends(0);
     assert_eq!(ledger.note(&more.out), 400);
     assert!(ledger.check(&open_store(&data), "after going on") >= boundary);
     assert_eq!(ask(&data, "verify")["clean"], json!(true));

@@ -159,7 +159,7 @@ pub fn fill(data: &Path) -> Filled {
     store.ack_archived(&part).unwrap();
     let cut = transaction(5);
     drop(store);
-    run(data, "demo --blocks 300").ends(0);
+    run(data, "demo --no-archive --blocks 300").ends(0);
     let store = open_store(data);
     let head = store.head().unwrap();
     let (record, payload) = store.get_payload(head, Segment::TxIndex).unwrap();

@@ -9,11 +9,14 @@
 )]
 
 mod anvil;
+mod archive_commands;
+mod archive_loop;
 mod bad_input;
 mod clients;
 mod commands;
 mod demo;
 mod disk_full;
+mod e2e_s3;
 mod follow;
 mod follow_lies;
 mod follow_reorg;
@@ -28,9 +31,18 @@ mod http_client;
 mod http_guard;
 mod http_metrics;
 mod http_routes;
+mod index_anvil;
+mod index_kill;
+mod index_memory;
+mod index_postgres;
+mod index_pruned;
+mod indexed;
 mod json_client;
 mod kill;
 mod node;
+#[path = "../../../index/tests/postgres/fixture.rs"]
+#[allow(dead_code, reason = "the index's own tests use all of it")]
+mod postgres;
 mod proxy;
 mod remote;
 mod terminal;

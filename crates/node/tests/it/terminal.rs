@@ -54,7 +54,7 @@ fn the_live_view_shows_the_budget_bar_and_gives_the_cursor_back() {
 fn a_prune_on_a_terminal_asks_and_does_nothing_unless_the_answer_is_yes() {
     let place = tempdir().unwrap();
     let data = place.path().join("demo");
-    run(&data, "demo --blocks 300").ends(0);
+    run(&data, "demo --no-archive --blocks 300").ends(0);
     run(&data, "policy set target_bytes=4MiB").ends(0);
     let plan = ask(&data, "plan");
     let Some((code, screen)) = on_a_terminal(&data, "prune", "n\n") else {

@@ -77,7 +77,7 @@ pub fn ask(data: &Path, words: &str) -> Value {
 
 /// A demo of so many blocks in a directory that is new.
 pub fn small_demo(data: &Path, blocks: u64) -> Run {
-    run(data, &format!("demo --blocks {blocks} --budget 4MiB")).ends(0)
+    run(data, &format!("demo --no-archive --blocks {blocks} --budget 4MiB")).ends(0)
 }
 
 /// Every file below a directory with its bytes, to see whether anything changed.

@@ -8,6 +8,7 @@ mod columns;
 mod daily;
 mod read;
 mod retain;
+mod scan;
 mod schema;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,8 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 const APPLICATION_ID: i32 = 0x7365_6374;
 
 /// Transactions and logs are kept in the order of the chain: `id` is block × 2²⁴ + place, so a page
-/// of an index entry's rows is read in order, and old blocks go from one end.
+/// of an index entry's rows is read in order, and old blocks go from one end. Columns that may hold
+/// 64 bits have no type: SQLite would make a float of text that is a number.
 const TABLES: &str = r#"
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -33,11 +34,11 @@ CREATE TABLE txs (
     tx_index INTEGER NOT NULL,
     "from" BLOB,
     "to" BLOB,
-    nonce INTEGER,
+    nonce,
     value TEXT,
-    gas INTEGER,
+    gas,
     status INTEGER,
-    gas_used INTEGER,
+    gas_used,
     contract_address BLOB
 );
 CREATE INDEX txs_hash ON txs (hash);

@@ -1,0 +1,135 @@
+//! A bucket that times out before or after the write, answers errors, or gives back wrong bytes.
+
+use hyper::Method;
+use secateur_archive::{ArchiveError, Archiver, Codec, Depth};
+
+use crate::chain::{self, archive_all, options, settle};
+use crate::s3::{Bucket, Fault};
+use crate::whole::verify;
+
+const FAULTS: [Fault; 11] = [
+    Fault::HangBefore,
+    Fault::HangAfter,
+    Fault::Answer(409),
+    Fault::Answer(412),
+    Fault::Answer(500),
+    Fault::Answer(503),
+    Fault::AnswerAfter(409),
+    Fault::AnswerAfter(412),
+    Fault::AnswerAfter(500),
+    Fault::AnswerAfter(503),
+    Fault::Corrupt,
+];
+
+/// Every request of a whole run has every fault once, one at a time.
+#[tokio::test]
+async fn a_single_fault_at_any_request_changes_nothing_in_the_end() {
+    let blocks = chain::opaque(0, 4, 40);
+    let wanted = {
+        let bucket = Bucket::start().await;
+        let stage = tempfile::tempdir().unwrap();
+        let archive = bucket.archive(chain::quick());
+        archive_all(&archive, options(stage.path(), Codec::Opaque, 2), &blocks).await.unwrap()
+    };
+    for fault in FAULTS {
+        for n in 1.. {
+            let bucket = Bucket::start().await;
+            let stage = tempfile::tempdir().unwrap();
+            let archive = bucket.archive(chain::quick());
+            let hit = bucket.fault_at(n, fault);
+            let options = options(stage.path(), Codec::Opaque, 2);
+            let mut parts = archive_all(&archive, options.clone(), &blocks).await;
+            let at = hit.lock().unwrap().clone();
+            let Some(at) = at else { break };
+            bucket.healthy();
+            if let Err(error) = &parts {
+                // What was corrupted was no object's content but an answer that could not be read,
+                // or a listing or a manifest: told, and fine the next time.
+                assert_eq!(fault, Fault::Corrupt, "{n} {at}: {error}");
+                assert!(verify(&archive, Depth::Full).await.is_clean(), "{n} {at}");
+                parts = archive_all(&archive, options, &blocks).await;
+                assert!(parts.is_ok(), "{fault:?} at request {n} ({at}): {parts:?}");
+            } else {
+                assert_eq!(parts.unwrap(), wanted, "{fault:?} at request {n} ({at})");
+            }
+            let report = verify(&archive, Depth::Full).await;
+            assert!(report.is_clean(), "{fault:?} at request {n} ({at}): {report:?}");
+            assert_eq!(report.last, Some(2), "{fault:?} at request {n} ({at})");
+        }
+    }
+}
+
+/// A bucket that is down for long: the blocks wait in the stage, nothing is listed, and work goes
+/// on when it is back.
+#[tokio::test]
+async fn a_bucket_that_is_down_lists_nothing_and_work_resumes() {
+    for fault in [Fault::Answer(503), Fault::AnswerAfter(500), Fault::Answer(409)] {
+        let bucket = Bucket::start().await;
+        let archive = bucket.archive(chain::quick());
+        let stage = tempfile::tempdir().unwrap();
+        let blocks = chain::opaque(0, 4, 40);
+        let opened = Archiver::open(archive.clone(), options(stage.path(), Codec::Opaque, 2)).await;
+        let mut archiver = opened.unwrap();
+        for block in &blocks {
+            archiver.push(block).await.unwrap();
+        }
+        bucket.plan(move |method, _| (*method == Method::PUT).then_some(fault));
+        for _ in 0..2 {
+            let result = archiver.publish().await;
+            match result {
+                // The write was done although it was said to have failed, and reads back well.
+                Ok(part) => assert_eq!((fault, part.is_some()), (Fault::AnswerAfter(500), true)),
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+        }
+        assert!(archive.metrics().snapshot().failures > 0);
+        bucket.healthy();
+        let mut parts = Vec::new();
+        settle(&mut archiver, &mut parts).await.unwrap();
+        assert_eq!(parts.iter().map(|part| part.last).collect::<Vec<_>>(), [0, 2]);
+        assert!(verify(&archive, Depth::Full).await.is_clean());
+    }
+}
+
+/// Wrong bytes on every read: the part is never listed, however often it is tried.
+#[tokio::test]
+async fn a_part_that_reads_back_wrong_is_never_listed() {
+    let bucket = Bucket::start().await;
+    let archive = bucket.archive(chain::quick());
+    let stage = tempfile::tempdir().unwrap();
+    let options = options(stage.path(), Codec::Opaque, 2);
+    let mut archiver = Archiver::open(archive.clone(), options.clone()).await.unwrap();
+    for block in &chain::opaque(0, 3, 40) {
+        archiver.push(block).await.unwrap();
+    }
+    bucket.plan(|method, path| {
+        (*method == Method::GET && path.ends_with(".zst")).then_some(Fault::Corrupt)
+    });
+    let error = archiver.publish().await.unwrap_err();
+    assert!(matches!(error, ArchiveError::ReadBack { .. }) && error.is_retryable(), "{error}");
+    let error = archiver.publish().await.unwrap_err();
+    assert!(matches!(error, ArchiveError::Conflict { .. }), "{error}");
+    bucket.healthy();
+    let report = verify(&archive, Depth::Full).await;
+    assert_eq!((report.last, report.unlisted.is_some()), (None, true));
+    drop(archiver);
+    // The next archiver finds the object, reads it rightly, and lists it.
+    let mut archiver = Archiver::open(archive.clone(), options).await.unwrap();
+    let mut parts = Vec::new();
+    settle(&mut archiver, &mut parts).await.unwrap();
+    assert_eq!(parts.len(), 2);
+    assert!(verify(&archive, Depth::Full).await.is_clean());
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_not_tried_again_and_not_told() {
+    let bucket = Bucket::start().await;
+    let path = bucket.dir.path().join("credentials");
+    std::fs::write(&path, "aws_access_key_id = tester\naws_secret_access_key = hunter2\n").unwrap();
+    let archive = bucket.archive(chain::quick());
+    let error = archive.gaps(chain::CHAIN, None).await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("hunter2"), "{text}");
+    assert!(!format!("{archive:?}").contains("hunter2"));
+    assert_eq!(error.exit_code(), 6);
+}

@@ -1,0 +1,359 @@
+//! Moving an index from SQLite to PostgreSQL: rows in the order of the chain with the cursor behind
+//! them, so that it can be broken off and started again anywhere; then both sides are read in full
+//! and compared, and only then is it said to be done. Archive parts stay where they are; only their
+//! rows move. What deliberately does not live here: stopping the worker that writes the source.
+
+use deadpool_postgres::{Client, Transaction};
+use secateur_core::{Cursor, Height};
+use tokio_postgres::types::ToSql;
+
+use super::encode::CopyRow;
+use super::failure::{Told as _, too_large};
+use super::tally::Tally;
+use super::write::{self, bigint, set_meta};
+use super::{PostgresSink, decode, notes, read};
+use crate::sink::sqlite::SqliteReader;
+use crate::sink::{IndexReader, MAX_PAGE};
+use crate::{
+    BlockRow, DailyRow, IndexError, LogRow, Rows, TxRow, cursor_from_json, cursor_to_json,
+};
+
+const DOING: &str = "promoting an index";
+/// Blocks that are moved in one transaction.
+const STEP: u64 = 1_000;
+/// Where the target notes from where it is filled: the chain, and how far it was done.
+const MARK: &str = "promote";
+/// What of `meta` moves. The cursor moves with the rows; sizes and versions are each side's own.
+const MOVED: [&str; 7] =
+    ["chain_id", "codec", "logs", "logs_since", "last_head", "last_ingest_at", "last_error"];
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromotePhase {
+    /// Rows are moved.
+    Moving,
+    /// Both sides are read and compared.
+    Comparing,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromoteProgress {
+    /// What is being done.
+    pub phase: PromotePhase,
+    /// The block it is at.
+    pub at: Height,
+    /// The first block that is not moved: the source's cursor.
+    pub end: Height,
+}
+
+/// What was moved and compared equal.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Promoted {
+    /// The tables with their rows.
+    pub tables: Vec<(&'static str, u64)>,
+    /// Where the worker goes on, against PostgreSQL.
+    pub next: Height,
+}
+
+fn refused(why: impl Into<String>) -> IndexError {
+    IndexError::Refused(why.into())
+}
+
+/// What the source is.
+struct Source {
+    meta: Vec<(String, String)>,
+    cursor: Cursor,
+    mark: String,
+}
+
+impl Source {
+    async fn read(from: &SqliteReader) -> Result<Self, IndexError> {
+        let meta = from.meta_pairs().await?;
+        let get = |key: &str| meta.iter().find(|(name, _)| name == key).map(|(_, value)| value);
+        let Some(cursor) = get("cursor") else {
+            return Err(refused("the SQLite index holds no block: there is nothing to move"));
+        };
+        let cursor = cursor_from_json(cursor).map_err(|error| IndexError::stored(&error))?;
+        let Some(chain) = get("chain_id") else {
+            return Err(refused("the SQLite index does not say of which chain it is"));
+        };
+        let mark = format!("chain {chain}");
+        Ok(Self { meta, cursor, mark })
+    }
+}
+
+/// Moves an index. The worker of the source must be stopped; if the source moves meanwhile, this
+/// says so at the end and may be run again. A target with other data is refused.
+pub async fn promote(
+    from: &SqliteReader,
+    to: &PostgresSink,
+    mut progress: impl FnMut(PromoteProgress) + Send,
+) -> Result<Promoted, IndexError> {
+    let source = Source::read(from).await?;
+    let end = source.cursor.block_number;
+    let mut at = begin(to, &source).await?;
+    if let Some(first) = from.next_block(at).await? {
+        // A target that is already further is only compared.
+        at = first.max(at);
+    }
+    while at < end {
+        progress(PromoteProgress { phase: PromotePhase::Moving, at, end });
+        let past = at.saturating_add(STEP).min(end);
+        let rows = from.rows_between(at, past).await?;
+        let next =
+            if past < end { from.next_block(past).await?.unwrap_or(end).min(end) } else { end };
+        move_rows(to, &rows, (at, past), next).await?;
+        at = next;
+    }
+    move_small(from, to, &source).await?;
+    let tables = compare(from, to, end, &mut progress).await?;
+    if Source::read(from).await?.cursor != source.cursor {
+        return Err(IndexError::busy_sink(
+            "the SQLite index grew while it was moved; stop its worker and run this again, it goes \
+             on where it is",
+        ));
+    }
+    finish(to, &source).await?;
+    Ok(Promoted { tables, next: end })
+}
+
+/// Looks at the target: empty, or begun from this source. Gives back where to go on.
+async fn begin(to: &PostgresSink, source: &Source) -> Result<Height, IndexError> {
+    let mut client = to.client().await?;
+    let transaction = client.transaction().await.told(DOING)?;
+    let sql = "select (select value from meta where key = $1), secateur_cursor(), \
+        exists (select from blocks) or exists (select from archive_parts) \
+        or exists (select from gaps) or exists (select from leases) \
+        or exists (select from meta where key = 'chain_id')";
+    let row = transaction.query_one(sql, &[&MARK]).await.told(DOING)?;
+    let mark: Option<String> = row.try_get(0).told(DOING)?;
+    let cursor: Option<i64> = row.try_get(1).told(DOING)?;
+    let used: bool = row.try_get(2).told(DOING)?;
+    match mark {
+        Some(mark) if mark == source.mark => {}
+        Some(mark) => {
+            return Err(refused(format!(
+                "the target is being filled from an index of {mark}, and this one is of {}",
+                source.mark
+            )));
+        }
+        None if used || cursor.is_some() => {
+            return Err(refused(
+                "the target holds other data already; promote into a fresh database",
+            ));
+        }
+        None => set_meta(&transaction, MARK, &source.mark).await?,
+    }
+    transaction.commit().await.told(DOING)?;
+    Ok(cursor.map_or(0, |cursor| u64::try_from(cursor).unwrap_or(0)))
+}
+
+/// Moves the rows of some blocks, and the cursor behind them, in one transaction.
+async fn move_rows(
+    to: &PostgresSink,
+    rows: &Rows,
+    (first, past): (Height, Height),
+    next: Height,
+) -> Result<(), IndexError> {
+    to.make_ranges(first, past).await?;
+    let mut client = to.client().await?;
+    write::stage(&client).await?;
+    let transaction = client.transaction().await.told(DOING)?;
+    if let Some(cursor) = write::locked_cursor(&transaction).await?
+        && cursor.block_number > first
+    {
+        return Err(refused(format!(
+            "the target went on to block {} meanwhile: another worker writes there. Stop it",
+            cursor.block_number
+        )));
+    }
+    write::put_all(&transaction, rows, (bigint(first)?, bigint(past)?)).await?;
+    set_meta(&transaction, "cursor", &cursor_to_json(Cursor::at_block(next))).await?;
+    transaction.commit().await.told(DOING)
+}
+
+/// Moves the small tables and what `meta` says, in one transaction.
+async fn move_small(
+    from: &SqliteReader,
+    to: &PostgresSink,
+    source: &Source,
+) -> Result<(), IndexError> {
+    let mut client = to.client().await?;
+    let transaction = client.transaction().await.told(DOING)?;
+    let mut at = Some(0);
+    while let Some(first) = at {
+        let parts = from.list_parts(first, MAX_PAGE).await?;
+        for part in &parts {
+            notes::insert_part(&transaction, part).await?;
+        }
+        at = parts.last().and_then(|part| part.block_from.checked_add(1));
+    }
+    at = Some(0);
+    while let Some(first) = at {
+        let gaps = from.gaps(first, MAX_PAGE).await?;
+        for gap in &gaps {
+            notes::insert_gap(&transaction, gap).await?;
+        }
+        at = gaps.last().and_then(|gap| gap.block_from.checked_add(1));
+    }
+    let mut before = None;
+    loop {
+        let days = from.days(before, MAX_PAGE).await?;
+        for day in &days {
+            move_day(&transaction, day).await?;
+        }
+        before = days.last().map(|day| day.day);
+        if before.is_none() {
+            break;
+        }
+    }
+    for (key, value) in source.meta.iter().filter(|(key, _)| MOVED.contains(&key.as_str())) {
+        set_meta(&transaction, key, value).await?;
+    }
+    // An index whose last blocks were passed as a gap has its cursor behind its rows.
+    if read::cursor(&transaction).await?.is_none() {
+        set_meta(&transaction, "cursor", &cursor_to_json(source.cursor)).await?;
+    }
+    transaction.commit().await.told(DOING)
+}
+
+async fn move_day(transaction: &Transaction<'_>, day: &DailyRow) -> Result<(), IndexError> {
+    let sql = "insert into metrics_daily (day, raw_bytes, compressed_bytes, growth_bytes, \
+        blocks_ingested, errors) values (date '1970-01-01' + $1::integer, $2, $3, $4, $5, $6) \
+        on conflict (day) do nothing";
+    let number = |value: u64| i64::try_from(value).map_err(|_| too_large("a count", value));
+    let date = i32::try_from(day.day).map_err(|_| too_large("day", day.day))?;
+    let values: [&(dyn ToSql + Sync); 6] = [
+        &date,
+        &number(day.raw_bytes)?,
+        &number(day.compressed_bytes)?,
+        &day.growth_bytes,
+        &number(day.blocks_ingested)?,
+        &number(day.errors)?,
+    ];
+    transaction.execute(sql, &values).await.told(DOING)?;
+    Ok(())
+}
+
+/// Rows of a big table in the target.
+async fn rows_of<R: CopyRow>(
+    client: &Client,
+    (first, past): (Height, Height),
+    decode: fn(&tokio_postgres::Row) -> Result<R, IndexError>,
+) -> Result<Vec<R>, IndexError> {
+    let (table, columns, number) = (R::TABLE, R::COLUMNS, R::NUMBER);
+    let sql = format!("select {columns} from {table} where {number} >= $1 and {number} < $2");
+    let values: [&(dyn ToSql + Sync); 2] = [&bigint(first)?, &bigint(past)?];
+    read::query(client, &sql, &values, decode).await
+}
+
+/// The tallies of the three big tables.
+#[derive(Default)]
+struct Big {
+    blocks: Tally,
+    txs: Tally,
+    logs: Tally,
+}
+
+impl Big {
+    fn add(&mut self, rows: &Rows) -> Result<(), IndexError> {
+        self.blocks.rows(&rows.blocks)?;
+        self.txs.rows(&rows.txs)?;
+        self.logs.rows(&rows.logs)
+    }
+}
+
+/// Reads both sides in full up to the source's cursor, and compares.
+async fn compare(
+    from: &SqliteReader,
+    to: &PostgresSink,
+    end: Height,
+    progress: &mut (impl FnMut(PromoteProgress) + Send),
+) -> Result<Vec<(&'static str, u64)>, IndexError> {
+    let (mut source, mut target) = (Big::default(), Big::default());
+    let mut at = 0;
+    while at < end {
+        progress(PromoteProgress { phase: PromotePhase::Comparing, at, end });
+        let client = to.client().await?;
+        // Both sides may hold what the other does not, so a hole must be one on both.
+        let low = [from.next_block(at).await?, next_block(&client, at).await?];
+        let Some(low) = low.into_iter().flatten().min().filter(|low| *low < end) else { break };
+        at = low;
+        let past = at.saturating_add(STEP).min(end);
+        source.add(&from.rows_between(at, past).await?)?;
+        target.add(&Rows {
+            blocks: rows_of::<BlockRow>(&client, (at, past), decode::block).await?,
+            txs: rows_of::<TxRow>(&client, (at, past), decode::tx).await?,
+            logs: rows_of::<LogRow>(&client, (at, past), decode::log).await?,
+        })?;
+        at = past;
+    }
+    let [source_small, target_small] = [small(from).await?, small(to).await?];
+    let mut tables = Vec::new();
+    for (name, source, target) in [
+        ("blocks", source.blocks, target.blocks),
+        ("txs", source.txs, target.txs),
+        ("logs", source.logs, target.logs),
+        ("archive_parts", source_small[0], target_small[0]),
+        ("gaps", source_small[1], target_small[1]),
+        ("metrics_daily", source_small[2], target_small[2]),
+    ] {
+        if source != target {
+            return Err(IndexError::sink(format!(
+                "`{name}` differs after the move: {} rows in SQLite, {} in PostgreSQL, and their \
+                 checksums {}; the SQLite index is as it was. Drop the target and promote again",
+                source.rows,
+                target.rows,
+                if source.rows == target.rows { "differ" } else { "were not looked at" }
+            )));
+        }
+        tables.push((name, source.rows));
+    }
+    Ok(tables)
+}
+
+async fn next_block(client: &Client, first: Height) -> Result<Option<Height>, IndexError> {
+    let sql = "select number from blocks where number >= $1 order by number limit 1";
+    let row = client.query_opt(sql, &[&bigint(first)?]).await.told(DOING)?;
+    let number: Option<i64> = row.map(|row| row.try_get(0)).transpose().told(DOING)?;
+    Ok(number.and_then(|number| u64::try_from(number).ok()))
+}
+
+/// The tallies of parts, gaps and days.
+async fn small(index: &impl IndexReader) -> Result<[Tally; 3], IndexError> {
+    let [mut parts, mut gaps, mut days] = [Tally::default(); 3];
+    let mut at = Some(0);
+    while let Some(first) = at {
+        let page = index.list_parts(first, MAX_PAGE).await?;
+        parts.small(&page);
+        at = page.last().and_then(|part| part.block_from.checked_add(1));
+    }
+    at = Some(0);
+    while let Some(first) = at {
+        let page = index.gaps(first, MAX_PAGE).await?;
+        gaps.small(&page);
+        at = page.last().and_then(|gap| gap.block_from.checked_add(1));
+    }
+    let mut before = None;
+    loop {
+        let page = index.days(before, MAX_PAGE).await?;
+        days.small(&page);
+        before = page.last().map(|day| day.day);
+        if before.is_none() {
+            return Ok([parts, gaps, days]);
+        }
+    }
+}
+
+/// The cursor stands where the source's does.
+async fn finish(to: &PostgresSink, source: &Source) -> Result<(), IndexError> {
+    let client = to.client().await?;
+    match read::cursor(&client).await? {
+        Some(cursor) if cursor.block_number >= source.cursor.block_number => Ok(()),
+        other => Err(IndexError::sink(format!(
+            "the target's cursor is {other:?} after the move, and the source's {:?}",
+            source.cursor
+        ))),
+    }
+}

@@ -1,0 +1,214 @@
+//! A generated chain in a real store, as a source without a wire: every answer still goes through
+//! the rules of export.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use rusqlite::types::Value;
+use secateur_core::{Block, BlockHash, ExportError, Height, Part, Strength};
+use secateur_evm::{ChainSpec, Generator, Verify};
+use secateur_index::codec::EvmCodec;
+use secateur_index::sink::sqlite::SqliteSink;
+use secateur_index::source::{Assembler, Blocks, Source, SourceBlock, SourceStatus};
+use secateur_index::worker::{End, Metrics, Observer, Worker, WorkerOptions};
+use secateur_index::{IndexError, LogFilter};
+use secateur_store::ground::disk::{DiskStore, FsVolume, open_ground};
+use secateur_store::{Sabotage, Store, StoreConfig, StoreError, SystemClock};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+pub const CHAIN_ID: u64 = 1337;
+
+/// The first blocks of the default chain.
+pub fn blocks(count: u64) -> Vec<Block> {
+    let generator = Generator::new(ChainSpec::default()).unwrap();
+    let mut parent = BlockHash::default();
+    (0..count)
+        .map(|height| {
+            let block = generator.block(height, parent).unwrap();
+            parent = block.meta.hash;
+            block
+        })
+        .collect()
+}
+
+/// A store with blocks in it.
+pub struct History {
+    pub store: Arc<DiskStore>,
+    _dir: TempDir,
+}
+
+impl History {
+    pub fn new(blocks: &[Block]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = FsVolume::open(dir.path()).unwrap();
+        let ground = open_ground(&volume, 0, Sabotage::None).unwrap();
+        let config = StoreConfig::new(CHAIN_ID, [1; 16]);
+        let store = Store::create(ground, config, Arc::new(SystemClock)).unwrap();
+        let history = Self { store: Arc::new(store), _dir: dir };
+        history.append(blocks);
+        history
+    }
+
+    pub fn append(&self, blocks: &[Block]) {
+        for group in blocks.chunks(100) {
+            self.store.append_group(group).unwrap();
+        }
+    }
+
+    pub fn source(&self) -> StoreSource {
+        StoreSource {
+            store: Arc::clone(&self.store),
+            max_bytes: 700,
+            pulls: Arc::default(),
+            fail_after: Arc::new(AtomicU32::new(u32::MAX)),
+            acked: Arc::default(),
+            failures: Arc::default(),
+        }
+    }
+}
+
+/// A store as a source.
+#[derive(Clone)]
+pub struct StoreSource {
+    store: Arc<DiskStore>,
+    pub max_bytes: u32,
+    /// Questions so far.
+    pub pulls: Arc<AtomicU64>,
+    /// After so many questions each one fails, once.
+    pub fail_after: Arc<AtomicU32>,
+    pub failures: Arc<AtomicU64>,
+    pub acked: Arc<Mutex<Vec<Height>>>,
+}
+
+impl Source for StoreSource {
+    type Blocks = StoreBlocks;
+
+    async fn head(&self) -> Result<Option<Height>, IndexError> {
+        Ok(self.store.get_head())
+    }
+
+    fn blocks(&self, from: Option<Height>, _want_meta: bool) -> StoreBlocks {
+        StoreBlocks { source: self.clone(), assembler: Assembler::new(from), asked: 0 }
+    }
+
+    async fn status(&self) -> Result<SourceStatus, IndexError> {
+        let status = self.store.get_prune_status().unwrap();
+        Ok(SourceStatus {
+            head: self.store.get_head(),
+            oldest: status.oldest_kept_block,
+            pruned_before: status.pruned_before_block,
+            archived: None,
+        })
+    }
+
+    async fn register(&self, consumer: &str, strength: Strength) -> Result<(), IndexError> {
+        self.store.register_consumer(consumer, strength).unwrap();
+        Ok(())
+    }
+
+    async fn ack_exported(&self, consumer: &str, height: Height) -> Result<(), IndexError> {
+        self.acked.lock().push(height);
+        self.store.ack_exported(consumer, height).unwrap();
+        Ok(())
+    }
+
+    async fn ack_archived(&self, _part: &Part) -> Result<Option<Height>, IndexError> {
+        Ok(None)
+    }
+}
+
+pub struct StoreBlocks {
+    source: StoreSource,
+    assembler: Assembler,
+    asked: u32,
+}
+
+impl Blocks for StoreBlocks {
+    async fn next(&mut self) -> Result<Option<SourceBlock>, IndexError> {
+        loop {
+            self.source.pulls.fetch_add(1, Ordering::Relaxed);
+            self.asked += 1;
+            if self.asked > self.source.fail_after.load(Ordering::Relaxed) {
+                self.source.failures.fetch_add(1, Ordering::Relaxed);
+                return Err(IndexError::Net("the wire broke".into()));
+            }
+            let (cursor, max) = (self.assembler.cursor(), self.source.max_bytes);
+            let wanted = cursor.map_or(0, |cursor| cursor.block_number);
+            let reply =
+                self.source.store.export_blocks(cursor, max).map_err(|error| match error {
+                    StoreError::Export(ExportError::Pruned { pruned_before_block }) => {
+                        IndexError::Pruned { wanted, pruned_before_block }
+                    }
+                    error => IndexError::InvalidCursor(error.to_string()),
+                })?;
+            let nothing = reply.chunks.is_empty();
+            let block = self.assembler.take_reply(reply, max)?;
+            if block.is_some() || nothing {
+                return Ok(block);
+            }
+        }
+    }
+}
+
+/// What one worker is run with.
+pub fn worker<S: Source>(
+    source: S,
+    sink: SqliteSink,
+    options: WorkerOptions,
+    observer: Arc<dyn Observer>,
+) -> Worker<S, SqliteSink> {
+    let codec = EvmCodec::new(CHAIN_ID, Verify::Hash, LogFilter::All);
+    let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+    Worker::new(Arc::new(source), Arc::new(sink), Arc::new(codec), options, metrics, observer)
+}
+
+/// Small batches, until everything is there.
+pub fn options() -> WorkerOptions {
+    WorkerOptions {
+        logs: "all".into(),
+        follow: false,
+        retention_days: None,
+        min_batch_rows: 1,
+        max_batch_rows: 300,
+        ..WorkerOptions::new(CHAIN_ID)
+    }
+}
+
+/// Runs a worker to its end.
+pub async fn run<S: Source>(
+    source: S,
+    sink: SqliteSink,
+    options: WorkerOptions,
+) -> Result<End, IndexError> {
+    let (_stop, stopping) = watch::channel(false);
+    let worker = worker(source, sink, options, Arc::new(()));
+    let working = worker.run(stopping);
+    tokio::time::timeout(Duration::from_secs(60), working).await.expect("a worker that ends")
+}
+
+/// Everything that an index says of its chain.
+pub fn dump(path: &Path) -> Vec<Vec<Value>> {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let mut all = Vec::new();
+    for sql in [
+        "SELECT * FROM blocks ORDER BY number",
+        "SELECT * FROM txs ORDER BY id",
+        "SELECT * FROM logs ORDER BY id",
+        "SELECT block_from, block_to FROM gaps ORDER BY block_from",
+        "SELECT * FROM meta WHERE key IN ('cursor', 'chain_id', 'codec', 'logs')",
+        "SELECT sum(raw_bytes), sum(blocks_ingested) FROM metrics_daily",
+    ] {
+        let mut statement = connection.prepare(sql).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            all.push((0..columns).map(|at| row.get(at).unwrap()).collect());
+        }
+    }
+    all
+}

@@ -1,0 +1,20 @@
+//! The index in PostgreSQL, against a real server. One test binary, a module for each theme.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod chain;
+mod fixture;
+mod leases;
+mod ops;
+mod plans;
+mod promote;
+mod ranges;
+mod restart;
+mod schema;
+mod speed;
+mod writes;

@@ -1,0 +1,62 @@
+//! The same with PostgreSQL: kills change nothing, and several workers share a backfill.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::grpc::Dice;
+use crate::index_kill::seed;
+use crate::indexed::{Bench, assert_same, start};
+use crate::postgres;
+use crate::tool::run;
+
+const KILLS: u64 = 50;
+
+/// Every row of an index, as text.
+fn rows(url: &str) -> Vec<String> {
+    let queries = [
+        "select key, value from meta where key not like 'last_%' order by 1",
+        "select * from blocks order by number",
+        "select * from txs order by block_number, tx_index",
+        "select * from logs order by block_number, log_index",
+        "select block_from, block_to, object_key, size_bytes, sha256 from archive_parts order by 1",
+        "select block_from, block_to, reason from gaps order by 1",
+        "select sum(blocks_ingested), sum(raw_bytes) from metrics_daily",
+    ];
+    let mut command = Command::new("psql");
+    command.args(["-X", "-A", "-t", "-q", url]);
+    for query in queries {
+        command.args(["-c", query]);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn fifty_kills_of_a_worker_change_no_row_in_postgresql() {
+    let seed = seed();
+    let mut dice = Dice(seed);
+    let mut bench = Bench::start("", 3);
+    bench.grow(100);
+    let (killed, whole) = (postgres::database(), postgres::database());
+    let words = |url: &str, more: &str| {
+        format!("index --sink {url} --log warn --log-address all --verify hash {more}")
+    };
+    let context = format!("replay with SECATEUR_TEST_KILL_SEED={seed}");
+    for kill in 0..KILLS {
+        let mut worker = start(&bench.data(), &words(&killed, ""));
+        bench.grow(20);
+        std::thread::sleep(Duration::from_millis(dice.below(300)));
+        assert!(worker.try_wait().unwrap().is_none(), "kill {kill}: it ended; {context}");
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    }
+    run(&bench.data(), &words(&killed, "--once")).ends(0);
+    run(&bench.data(), &words(&whole, "--once")).ends(0);
+    let wanted = rows(&whole);
+    assert!(wanted.len() > 3_000, "{}", wanted.len());
+    assert_same(&rows(&killed), &wanted, &context);
+    let shared = postgres::database();
+    run(&bench.data(), &words(&shared, "--once --workers 3")).ends(0);
+    assert_same(&rows(&shared), &wanted, "three workers");
+}

@@ -1,0 +1,52 @@
+//! A worker whose source cuts what it has not pulled yet.
+
+use crate::indexed::Bench;
+
+#[test]
+fn a_worker_that_comes_too_late_stops_with_its_own_exit_code_and_says_what_to_do() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(60);
+    bench.index("late", "--to 19").ends(0);
+    let boundary = bench.prune(15).unwrap();
+    assert!(boundary > 20, "{boundary}");
+    let before = bench.rows("late");
+    let stopped = bench.index("late", "--once").ends(3);
+    let stopped = stopped.complains("block 20 is pruned").complains("on_pruned = rebase");
+    assert!(stopped.err.contains(&format!("at or below block {boundary}")), "{stopped:?}");
+    let same = |rows: Vec<String>| rows.into_iter().filter(|row| !row.starts_with("meta"));
+    assert!(same(bench.rows("late")).eq(same(before)), "the index was not changed");
+    bench.index("late", "--once --on-pruned rebase").ends(0);
+    let rows = bench.rows("late");
+    let gaps: Vec<&String> = rows.iter().filter(|row| row.starts_with("gaps")).collect();
+    assert_eq!(gaps.len(), 1);
+    assert!(gaps[0].starts_with(&format!("gaps: 20|{boundary}|pruned")), "{gaps:?}");
+    let blocks = rows.iter().filter(|row| row.starts_with("blocks")).count() as u64;
+    assert_eq!(blocks, 20 + 59 - boundary);
+}
+
+#[test]
+fn a_worker_that_is_a_consumer_is_waited_for() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(30);
+    bench.index("held", "--to 9 --consumer held").ends(0);
+    bench.grow(30);
+    assert_eq!(bench.prune(10), Some(9), "its hold stands where it is");
+    bench.index("held", "--once --consumer held").ends(0);
+    assert_eq!(bench.prune(10), Some(49));
+}
+
+#[test]
+fn what_cannot_be_done_has_an_exit_code_of_its_own() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(3);
+    bench.index("x", "--sink nonsense --once").ends(2);
+    bench.index("x", "--sink postgres://u:secret@127.0.0.1/x --once").ends(2);
+    let refused = bench.index("x", "--once --http 0.0.0.0:0").ends(11);
+    refused.complains("not on this machine");
+    bench.index("x", "--once --workers 2").ends(2).complains("PostgreSQL");
+    std::fs::create_dir_all(bench.path("bad")).unwrap();
+    std::fs::write(bench.path("bad").join("index.sqlite"), "not a database, by far").unwrap();
+    bench.index("bad", "--once").ends(7);
+    let done = bench.index("x", "--once --json").ends(0).json();
+    assert_eq!((&done["indexed"], &done["archived"]), (&2.into(), &serde_json::Value::Null));
+}
