@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::sink::sqlite::SqliteSink;
-use secateur_index::{Batch, Sink as _};
+use secateur_index::{Batch, Sink};
 
 use super::Setting;
 use crate::contestants::Identity;
@@ -180,7 +180,7 @@ async fn open(url: &str) -> Result<PostgresSink> {
 }
 
 /// Hands batches to a sink, one after another.
-async fn commit_all(sink: &impl secateur_index::Sink, batches: Vec<Batch>) -> Result<Duration> {
+async fn commit_all(sink: &impl Sink, batches: Vec<Batch>) -> Result<Duration> {
     let began = Instant::now();
     for batch in batches {
         sink.commit(batch).await?;

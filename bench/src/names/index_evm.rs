@@ -19,7 +19,7 @@ use crate::processes::anvil::{Anvil, EVENTS, TRANSACTIONS};
 use crate::processes::node::Node;
 use crate::processes::ponder;
 use crate::processes::postgres::{self, Postgres};
-use crate::processes::worker::{self, Logs, Sink, Worker};
+use crate::processes::worker::{self, Worker};
 use crate::results::{Case, Figure, Line, Report};
 
 /// Its name.
@@ -102,12 +102,11 @@ async fn measure(at: &Path, blocks: u64, rounds: u32) -> Result<Case> {
 async fn ours(at: &Path, anvil: &Anvil) -> Result<f64> {
     let began = Instant::now();
     let node = Node::start(&at.join("data"), &["--follow", &anvil.url, "--chain-id", "31337"])?;
-    let sink = Sink::Sqlite(at.join("index.sqlite"));
-    let logs = Logs { address: anvil.contract.clone() };
-    let worker = Worker::start(&at.join("worker"), &node.address, &sink, Some(&logs))?;
-    worker::reached(&sink, anvil.last).await?;
+    let file = at.join("index.sqlite");
+    let worker = Worker::start(&at.join("worker"), &node.address, &file, &anvil.contract)?;
+    worker::reached(&file, anvil.last).await?;
     let took = began.elapsed().as_secs_f64();
-    let rows = sink.count("logs").await?;
+    let rows = worker::count(&file, "logs")?;
     ensure!(rows == anvil.events, "we have {rows} events, not {}", anvil.events);
     drop((worker, node));
     Ok(took)

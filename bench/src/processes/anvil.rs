@@ -36,11 +36,8 @@ impl Anvil {
         let binary = told("BENCH_ANVIL")?;
         let words = "--port 0 --no-mining --order fifo --hardfork prague --timestamp 1700000000 \
                      --slots-in-an-epoch 1 --prune-history --accounts";
-        let accounts_wanted = ACCOUNTS.to_string();
-        let mut all = vec![binary.as_os_str()];
-        all.extend(words.split_whitespace().map(std::ffi::OsStr::new));
-        all.push(accounts_wanted.as_ref());
-        let process = Kept::start(Start::new(directory, all))?;
+        let start = Start::new(directory, binary).words(words.split_whitespace());
+        let process = Kept::start(start.words([ACCOUNTS.to_string()]))?;
         let find = |line: &str| line.strip_prefix("Listening on ").map(str::to_owned);
         let url = format!("http://{}", process.line(Duration::from_secs(30), find)?);
         let client = Client::new(&url)?;

@@ -7,6 +7,7 @@ pub mod ponder;
 pub mod postgres;
 pub mod worker;
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -28,12 +29,10 @@ wait "$pid"
 
 /// A program with what it needs to start.
 pub struct Start<'a> {
-    /// The program and its words.
-    pub words: Vec<&'a std::ffi::OsStr>,
+    words: Vec<OsString>,
     /// Its further environment.
     pub environment: Vec<(&'a str, String)>,
-    /// Where it runs.
-    pub directory: &'a Path,
+    directory: &'a Path,
     /// Whom it runs as, if not as us.
     pub user: Option<(u32, u32)>,
     /// Where its complaints go; ours by default.
@@ -42,8 +41,15 @@ pub struct Start<'a> {
 
 impl<'a> Start<'a> {
     /// A program in a directory, with our own environment.
-    pub fn new(directory: &'a Path, words: Vec<&'a std::ffi::OsStr>) -> Self {
+    pub fn new(directory: &'a Path, program: impl AsRef<OsStr>) -> Self {
+        let words = vec![program.as_ref().to_owned()];
         Self { words, environment: Vec::new(), directory, user: None, complaints: None }
+    }
+
+    /// Further words.
+    pub fn words<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.words.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+        self
     }
 }
 
@@ -71,7 +77,7 @@ impl Kept {
         if let Some(path) = &start.complaints {
             command.stderr(std::fs::File::create(path)?);
         }
-        let name = start.words.first().copied().unwrap_or_default().to_string_lossy().into_owned();
+        let name = start.words.first().map_or_else(String::new, |word| word.display().to_string());
         let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
         let input = child.stdin.take();
         let out = child.stdout.take().with_context(|| format!("{name} says nothing"))?;
@@ -101,11 +107,6 @@ impl Kept {
             said.push(line);
         }
         bail!("it said only: {}", said.join(" | "))
-    }
-
-    /// Whether it still runs.
-    pub fn runs(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_none() && Path::new(&format!("/proc/{}", self.pid)).exists())
     }
 }
 

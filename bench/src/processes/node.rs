@@ -28,10 +28,9 @@ impl Node {
     pub fn start(data: &Path, further: &[&str]) -> Result<Self> {
         let binary = told("BENCH_SECATEUR")?;
         std::fs::create_dir_all(data)?;
-        let mut words = vec![binary.as_os_str(), "--data".as_ref(), data.as_os_str()];
         let flags = ["node", "--log", "warn", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
-        words.extend(flags.iter().chain(further).map(std::ffi::OsStr::new));
-        let process = Kept::start(Start::new(data, words))?;
+        let start = Start::new(data, binary).words(["--data".as_ref(), data.as_os_str()]);
+        let process = Kept::start(start.words(flags).words(further))?;
         let find = |line: &str| {
             line.split_whitespace().find_map(|word| Some(word.strip_prefix("grpc=")?.to_owned()))
         };

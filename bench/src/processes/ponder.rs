@@ -45,11 +45,8 @@ pub async fn index(at: &Path, anvil: &Anvil, database: Option<&str>) -> Result<T
     std::os::unix::fs::symlink(installed.join("node_modules"), at.join("node_modules"))?;
     let program = installed.join("node_modules/ponder/dist/esm/bin/ponder.js");
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
-    let mut words = vec!["node".as_ref(), program.as_os_str()];
     let flags = ["start", "--schema", "bench", "--log-format", "json", "--hostname", "127.0.0.1"];
-    words.extend(flags.iter().map(std::ffi::OsStr::new));
-    words.extend(["--port".as_ref(), port.as_ref()]);
-    let mut start = Start::new(at, words);
+    let mut start = Start::new(at, "node").words([program]).words(flags).words(["--port", &port]);
     start.complaints = Some(at.join("complaints"));
     start.environment = vec![
         ("PONDER_TELEMETRY_DISABLED", "1".into()),

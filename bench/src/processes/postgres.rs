@@ -82,12 +82,10 @@ impl Postgres {
         ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         // Somebody else could take it in between; then the start fails and says so.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let port_word = port.to_string();
-        let mut words = vec![server.as_os_str(), "-D".as_ref(), data.as_os_str()];
-        words.extend(["-p".as_ref(), port_word.as_ref(), "-k".as_ref(), directory.as_os_str()]);
-        words.extend(["-c".as_ref(), "listen_addresses=127.0.0.1".as_ref()]);
-        words.extend(SETTINGS.iter().flat_map(|set| ["-c".as_ref(), set.as_ref()]));
-        let mut start = Start::new(&directory, words);
+        let mut start = Start::new(&directory, server).words(["-D".as_ref(), data.as_os_str()]);
+        start = start.words(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-k"]);
+        start = start.words([directory.as_os_str()]);
+        start = start.words(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         start.user = user;
         start.complaints = Some(directory.with_extension("log"));
         let process = Kept::start(start)?;

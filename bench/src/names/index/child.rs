@@ -50,21 +50,13 @@ pub struct Ran {
 
 /// Runs a backfill up to a block in a process of its own.
 pub fn run(at: &Path, node: &str, to: &Where, codec: Codec, until: u64) -> Result<Ran> {
-    let program = std::env::current_exe()?;
     let (sink, until) = match to {
         Where::Sqlite(path) => (path.as_os_str().to_owned(), until.to_string()),
         Where::Postgres(url) => (url.into(), until.to_string()),
     };
     let codec = if codec == Codec::Evm { "evm" } else { "opaque" };
-    let words = [
-        program.as_os_str(),
-        CHILD.as_ref(),
-        node.as_ref(),
-        sink.as_ref(),
-        codec.as_ref(),
-        until.as_ref(),
-    ];
-    let process = Kept::start(Start::new(at, words.to_vec()))?;
+    let start = Start::new(at, std::env::current_exe()?).words([CHILD, node]).words([sink]);
+    let process = Kept::start(start.words([codec, &until]))?;
     let done = |line: &str| {
         let (micros, peak) = line.strip_prefix("done ")?.split_once(' ')?;
         Some((micros.parse().ok()?, peak.parse().ok()?))
