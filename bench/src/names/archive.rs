@@ -13,7 +13,7 @@ use secateur_archive::{
     Archive, ArchiveUrl, Archiver, ArchiverOptions, Check, Codec, Depth, Grain, Settings,
     VerifyOptions,
 };
-use secateur_core::{Block, BlockHash, Part, encode_bundle};
+use secateur_core::{Block, Part, encode_bundle};
 
 use super::Setting;
 use crate::chain::{CHAIN_ID, Chain, spec};
@@ -21,6 +21,7 @@ use crate::contestants::Identity;
 use crate::machine::Machine;
 use crate::measure::{float, median, share};
 use crate::results::{Case, Figure, Line, Report};
+use crate::workload::{Feed, Pool, Shape, Sizes};
 use counting::Counting;
 
 /// Its name.
@@ -30,6 +31,10 @@ pub const NAME: &str = "archive";
 const TRANSACTIONS: u32 = 100;
 /// The part that one block is fetched from.
 const LARGE: u64 = 1 << 30;
+/// The blocks in it.
+const OPAQUE: Shape = Shape { bytes: 200_000, transactions: 200 };
+const GROUP: usize = 32;
+const SEED: u64 = 20_261_103;
 /// Blocks that are fetched from it.
 const FETCHES: u64 = 64;
 /// The level of the product.
@@ -176,7 +181,7 @@ impl Bench {
     /// One block out of a large part: what is transferred for it.
     fn one_block(&self) -> Result<Case> {
         eprintln!("{NAME}: block, a part of {} MiB …", LARGE >> 20);
-        let part = self.runtime.block_on(self.archived("large", self.relinked()))?;
+        let part = self.runtime.block_on(self.archived("large", opaque_blocks()?))?;
         let counting = Counting::of(&self.at.join("large/archive"))?;
         let archive = counting.archive();
         let (mut most, mut times) = (0, Vec::new());
@@ -206,35 +211,14 @@ impl Bench {
         })
     }
 
-    /// The blocks again and again, each on the one before it, as a chain of opaque bytes; as many as
-    /// begin within the large part.
-    fn relinked(&self) -> impl Iterator<Item = Block> {
-        let (mut bytes, mut parent) = (0, BlockHash::default());
-        let endless = self.blocks.iter().cycle().zip(0..).map(move |(block, height)| {
-            let mut block = block.clone();
-            block.meta.height = height;
-            block.meta.parent_hash = parent;
-            let mut hash = [0x5a; 32];
-            for (to, from) in hash.iter_mut().zip(u64::to_be_bytes(height)) {
-                *to = from;
-            }
-            parent = BlockHash(hash);
-            block.meta.hash = parent;
-            block
-        });
-        endless.take_while(move |block| {
-            bytes += block.payloads.total_len();
-            bytes <= LARGE + (2 << 20)
-        })
-    }
-
     /// Archives blocks under a new directory; the one part that they make.
     async fn archived(&self, name: &str, blocks: impl Iterator<Item = Block>) -> Result<Part> {
         let (at, opaque) = (self.at.join(name), name == "large");
         let url = ArchiveUrl::Directory(at.join("archive"));
         let archive = Archive::create(&url, &Settings::default())?;
         let codec = if opaque { Codec::Opaque } else { Codec::Evm };
-        let mut options = ArchiverOptions::new(at.join("stage"), CHAIN_ID, codec, 0);
+        let first = u64::from(opaque);
+        let mut options = ArchiverOptions::new(at.join("stage"), CHAIN_ID, codec, first);
         let all = self.blocks.len() as u64;
         let max_blocks = if opaque { None } else { Some(all) };
         options.grain = Grain { daily: false, max_blocks, max_bytes: LARGE };
@@ -253,6 +237,18 @@ impl Bench {
     fn rate(&self, took: Duration) -> f64 {
         share(float(self.raw_bytes), took.as_secs_f64())
     }
+}
+
+/// More blocks of opaque, incompressible bytes than the large part holds.
+fn opaque_blocks() -> Result<impl Iterator<Item = Block>> {
+    let (mut pool, mut feed) = (Pool::new(Sizes::Fixed(OPAQUE), GROUP, 1, SEED)?, Feed::new(SEED));
+    let groups = LARGE / (OPAQUE.bytes * GROUP) as u64 + 2;
+    Ok((0..groups).flat_map(move |_| {
+        feed.prepare(&mut pool);
+        let blocks: Vec<Block> = pool.groups().flatten().cloned().collect();
+        feed.appended(&pool, 1);
+        blocks
+    }))
 }
 
 const WRITE_OURS: &str = "level 3, a packing thread; staged and synced, uploaded to a directory and \
