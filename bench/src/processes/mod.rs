@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Ends the program when its own input ends, in whatever way that happens. The program's number is
-/// the first line.
+/// Ends the program when its own input ends, in whatever way that happens. The program's output ends
+/// with the program.
 const KEEPER: &str = r#"
-sh -c 'echo $$; exec "$@"' run "$@" </dev/null &
+"$@" </dev/null &
 pid=$!
-read -r how
-kill -s "${how:-KILL}" "$pid" 2>/dev/null
-wait "$pid"
+exec >&-
+read -r _
+kill -s "$KEEPER_SIGNAL" "$pid" 2>/dev/null
+wait "$pid" 2>/dev/null
 "#;
 
 /// A program with what it needs to start.
@@ -35,6 +36,8 @@ pub struct Start<'a> {
     directory: &'a Path,
     /// Whom it runs as, if not as us.
     pub user: Option<(u32, u32)>,
+    /// The signal that ends it.
+    pub signal: &'static str,
     /// Where its complaints go; ours by default.
     pub complaints: Option<PathBuf>,
 }
@@ -43,7 +46,8 @@ impl<'a> Start<'a> {
     /// A program in a directory, with our own environment.
     pub fn new(directory: &'a Path, program: impl AsRef<OsStr>) -> Self {
         let words = vec![program.as_ref().to_owned()];
-        Self { words, environment: Vec::new(), directory, user: None, complaints: None }
+        let (environment, user, complaints) = (Vec::new(), None, None);
+        Self { words, environment, directory, user, signal: "KILL", complaints }
     }
 
     /// Further words.
@@ -57,8 +61,6 @@ impl<'a> Start<'a> {
 pub struct Kept {
     child: Child,
     input: Option<ChildStdin>,
-    /// Its number.
-    pub pid: u32,
     /// What it says, line by line.
     lines: Receiver<String>,
 }
@@ -68,7 +70,7 @@ impl Kept {
     pub fn start(start: Start<'_>) -> Result<Self> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", KEEPER, "keeper"]).args(&start.words).current_dir(start.directory);
-        command.envs(start.environment);
+        command.envs(start.environment).env("KEEPER_SIGNAL", start.signal);
         if let Some((user, group)) = start.user {
             command.uid(user).gid(group);
         }
@@ -88,10 +90,7 @@ impl Kept {
                 say.send(line).unwrap_or_default();
             }
         });
-        let mut kept = Self { child, input, pid: 0, lines };
-        let pid = kept.line(Duration::from_secs(10), |line| line.parse().ok());
-        kept.pid = pid.with_context(|| format!("{name} does not start"))?;
-        Ok(kept)
+        Ok(Self { child, input, lines })
     }
 
     /// Waits for a line that has what is looked for.

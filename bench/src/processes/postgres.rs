@@ -87,6 +87,8 @@ impl Postgres {
         start = start.words([directory.as_os_str()]);
         start = start.words(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         start.user = user;
+        // It ends its own processes before it is gone.
+        start.signal = "QUIT";
         start.complaints = Some(directory.with_extension("log"));
         let process = Kept::start(start)?;
         let postgres = Self { port, _process: process };
