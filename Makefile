@@ -43,11 +43,15 @@ fuzz:
 bench:
 	bench/run $(NAME)
 
-# Against a real S3 service. It names the bucket in SECATEUR_TEST_S3_URL (s3://bucket/prefix), the
-# service in AWS_ENDPOINT_URL, and the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+# Against any S3 service: S3_URL=s3://bucket/prefix, and AWS_ENDPOINT_URL, AWS_REGION and the
+# credentials in the environment (docs/archive.md). Objects stay there.
+S3_URL ?=
 e2e-s3:
-	@test -n "$$SECATEUR_TEST_S3_URL" || { echo "set SECATEUR_TEST_S3_URL, AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"; exit 2; }
-	$(CARGO) test -p secateur --test it --locked -- --ignored --nocapture e2e_s3
+	@test -n "$(S3_URL)" || { echo "e2e-s3: say where: make e2e-s3 S3_URL=s3://bucket/prefix"; exit 2; }
+	SECATEUR_E2E_S3_URL="$(S3_URL)" $(CARGO) nextest run -p secateur-archive --locked \
+		--run-ignored only the_service_of_the_environment
+	SECATEUR_TEST_S3_URL="$(S3_URL)" $(CARGO) nextest run -p secateur --locked \
+		--run-ignored only e2e_s3
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

@@ -14,7 +14,7 @@ use futures_util::{Stream, stream};
 use crate::ArchiveError;
 use crate::remote::{Remote, path_of};
 
-/// Names of one directory that are kept at a time.
+/// How many that is; see [`Walk::page`].
 const PAGE: usize = 16 * 1024;
 /// Names that are handed over together.
 const BATCH: usize = 512;
@@ -36,7 +36,7 @@ impl Remote {
         after: Option<String>,
     ) -> BoxStream<'static, Result<Name, ArchiveError>> {
         match &self.directory {
-            Some(root) => walk(root, folder.trim_end_matches('/'), after).boxed(),
+            Some(root) => walk(root, folder.trim_end_matches('/'), after, PAGE).boxed(),
             None => self.list(folder.trim_end_matches('/').to_owned(), after).boxed(),
         }
     }
@@ -119,11 +119,12 @@ fn walk(
     root: &FilePath,
     folder: &str,
     after: Option<String>,
+    page: usize,
 ) -> impl Stream<Item = Result<Name, ArchiveError>> + Send + 'static {
     let path = if folder.is_empty() { root.to_owned() } else { root.join(folder) };
     let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let after = after.unwrap_or_default();
-    let state = Some(Walk { levels: vec![Level::new(path, prefix)], after });
+    let state = Some(Walk { levels: vec![Level::new(path, prefix)], after, page });
     let batches = stream::try_unfold(state, |state| async move {
         let Some(mut walk) = state else { return Ok(None) };
         let batch = tokio::task::spawn_blocking(move || {
@@ -145,6 +146,8 @@ fn walk(
 
 struct Walk {
     levels: Vec<Level>,
+    /// Names of one directory that are kept at a time.
+    page: usize,
     /// Names up to this one are passed over.
     after: String,
 }
@@ -166,7 +169,7 @@ impl Level {
     }
 
     /// Reads the directory again and keeps the smallest names behind the last page.
-    fn load(&mut self, after: &str) -> io::Result<()> {
+    fn load(&mut self, after: &str, most: usize) -> io::Result<()> {
         let mut page = BTreeSet::new();
         self.whole = true;
         let entries = match fs::read_dir(&self.path) {
@@ -191,7 +194,7 @@ impl Level {
                 continue;
             }
             page.insert(name);
-            if page.len() > PAGE {
+            if page.len() > most {
                 page.pop_last();
                 self.whole = false;
             }
@@ -210,7 +213,9 @@ impl Walk {
                 if level.whole {
                     self.levels.pop();
                 } else {
-                    level.load(&self.after).map_err(ArchiveError::stage("listing", &level.path))?;
+                    level
+                        .load(&self.after, self.page)
+                        .map_err(ArchiveError::stage("listing", &level.path))?;
                 }
                 continue;
             };
@@ -253,17 +258,20 @@ mod tests {
         }
         fs::write(dir.path().join("a/z#1"), "unfinished").unwrap();
         wanted.sort();
-        let all = |after: Option<String>| {
-            walk(dir.path(), "", after).map_ok(|name| name.key).try_collect::<Vec<_>>()
+        let all = |after: Option<String>, page: usize| {
+            walk(dir.path(), "", after, page).map_ok(|name| name.key).try_collect::<Vec<_>>()
         };
-        assert_eq!(all(None).await.unwrap(), wanted);
-        for (at, after) in wanted.iter().enumerate() {
-            assert_eq!(all(Some(after.clone())).await.unwrap(), wanted[at + 1..], "{after}");
+        for page in [1, 2, 3, PAGE] {
+            assert_eq!(all(None, page).await.unwrap(), wanted);
+            for (at, after) in wanted.iter().enumerate() {
+                let behind = all(Some(after.clone()), page).await.unwrap();
+                assert_eq!(behind, wanted[at + 1..], "behind {after}, pages of {page}");
+            }
         }
-        let below = walk(dir.path(), "a", None).map_ok(|name| name.key);
+        let below = walk(dir.path(), "a", None, 2).map_ok(|name| name.key);
         let below: Vec<_> = below.try_collect().await.unwrap();
         assert_eq!(below.len(), 8);
-        let none = walk(dir.path(), "missing", None).try_collect::<Vec<_>>().await.unwrap();
+        let none = walk(dir.path(), "missing", None, 2).try_collect::<Vec<_>>().await.unwrap();
         assert!(none.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
@@ -142,11 +143,11 @@ impl Remote {
 
     async fn hash(&self, key: &str, size: u64) -> Result<Digest, ArchiveError> {
         let mut hasher = Sha256::new();
-        let mut start = 0;
-        while start < size {
-            let end = size.min(start + PIECE);
-            hasher.update(&self.range(key, start..end).await?);
-            start = end;
+        let pieces = (0..size.div_ceil(PIECE)).map(|at| at * PIECE..size.min((at + 1) * PIECE));
+        // The next piece is on its way while one is hashed.
+        let mut pieces = stream::iter(pieces).map(|range| self.range(key, range)).buffered(2);
+        while let Some(piece) = pieces.try_next().await? {
+            hasher.update(&piece);
         }
         Ok(Digest::from_hasher(hasher))
     }

@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Run the node: history store, prune daemon, gRPC, HTTP and JSON-RPC
     Node(ServiceArgs),
     /// Pull a node's history into SQLite or PostgreSQL, and into an archive
-    Index(IndexCommand),
+    Index(Box<IndexCommand>),
     /// List, prove, read and restore the parts of an archive
     Archive(ArchiveArgs),
     /// Check or show the configuration
@@ -151,13 +151,13 @@ pub(crate) struct IndexArgs {
     #[arg(long, env = "SECATEUR_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The node's gRPC address, or an archive to index its parts [default: the node that has --data
-    /// open, else http://127.0.0.1:7741]
+    /// open, else 127.0.0.1:7741]
     #[arg(long, value_name = "URL")]
     pub(crate) source: Option<String>,
     /// Where rows go: sqlite:<file> or postgres://…
     #[arg(long, value_name = "SINK")]
     pub(crate) sink: Option<String>,
-    /// Archive too: a directory, or s3://bucket/prefix
+    /// Archive too: a directory, or `s3://bucket/prefix`
     #[arg(long, value_name = "URL")]
     pub(crate) archive: Option<String>,
     /// Where parts are made [default: stage/ beside the index]
@@ -181,6 +181,9 @@ pub(crate) struct IndexArgs {
     /// Register at the node as a consumer of this name: nothing is cut that it does not have
     #[arg(long, value_name = "NAME")]
     pub(crate) consumer: Option<String>,
+    /// The consumer's hold never gives way, a full disk included
+    #[arg(long, requires = "consumer")]
+    pub(crate) hard: bool,
     /// A file with a token for the node, readable by its owner alone; its `node.json` is one
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<String>,
@@ -199,6 +202,9 @@ pub(crate) struct IndexArgs {
     /// Workers that share a backfill (PostgreSQL) [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<u64>,
+    /// Payload bytes that wait between source and sink at most [default: 64MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) budget_bytes: Option<String>,
     /// Serve the read-only API and metrics here
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -224,7 +230,7 @@ pub(crate) struct ArchiveArgs {
     /// The configuration file [default: ./secateur.toml, if it is there]
     #[arg(long, env = "SECATEUR_CONFIG", value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// The archive: a directory, or s3://bucket/prefix [default: archive.url]
+    /// The archive: a directory, or `s3://bucket/prefix` [default: archive.url]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) archive: Option<String>,
     /// The chain's number, if the archive holds several

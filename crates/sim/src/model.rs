@@ -83,6 +83,7 @@ pub fn check<A: Arena, I: Index>(store: &Store<A, I>, allowed: &[Model]) -> Resu
         )));
     };
     check_blocks(store, model)?;
+    check_together(store, model)?;
     check_hashes(store, model)?;
     check_whole(store)
 }
@@ -102,6 +103,33 @@ fn check_blocks<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Resul
         let pruned = LookupError::Pruned { pruned_before_block };
         expect(store, pruned_before_block, |answer| *answer == pruned)?;
         expect(store, 0, |answer| *answer == pruned)?;
+    }
+    Ok(())
+}
+
+/// I1 again, for readers that take several blocks in one go.
+fn check_together<A: Arena, I: Index>(store: &Store<A, I>, model: &Model) -> Result<(), Violation> {
+    // Small enough that some calls end before their row does.
+    const MOST: u64 = 20_000;
+    let Some(head) = model.head_height() else { return Ok(()) };
+    let mut next = model.blocks.keys().next().copied();
+    while let Some(height) = next.filter(|height| *height <= head) {
+        let found = store.get_blocks(height, head, MOST);
+        let found =
+            found.map_err(|error| Violation::Loss(format!("blocks from {height} on: {error}")))?;
+        let wrong = |height| Violation::Wrong(format!("block {height} is another among others"));
+        let mut rest = found.bytes.as_slice();
+        for (record, wanted) in found.records.iter().zip(height..) {
+            let block = model.blocks.get(&wanted).ok_or_else(|| wrong(wanted))?;
+            for segment in Segment::ALL {
+                let payload = block.payloads.segment(segment);
+                rest = rest.strip_prefix(payload).ok_or_else(|| wrong(wanted))?;
+            }
+            if record.meta != block.meta {
+                return Err(wrong(wanted));
+            }
+        }
+        next = found.records.last().map(|record| record.meta.height + 1);
     }
     Ok(())
 }

@@ -28,10 +28,11 @@ pub use history::runs::formats;
 #[cfg(feature = "disk")]
 pub use history::workers::Workers;
 pub use history::{
-    ARENA_HEADER_LEN, Appended, Blob, BlobPtr, BlockRecord, Consumer, FORMAT_VERSION, Finality,
-    Finding, FindingKind, Group, Header, Heights, JournalEntry, Layout, MAX_GROUP, MAX_PARTS,
-    MAX_QUEUED, MAX_REPORTS, Place, PruneOutcome, Queued, RegionState, Repair, Requester,
-    RunRecord, Settings, Store, StoreConfig, Ticket, TransactionView, TxLocation, VerifyReport,
+    ARENA_HEADER_LEN, Appended, Blob, BlobPtr, BlockRecord, Consecutive, Consumer, FORMAT_VERSION,
+    Finality, Finding, FindingKind, Group, Header, Heights, JournalEntry, Layout, MAX_GROUP,
+    MAX_PARTS, MAX_QUEUED, MAX_REPORTS, Place, PruneOutcome, Queued, RegionState, Repair,
+    Requester, RunRecord, Settings, Store, StoreConfig, Ticket, TransactionView, TxLocation,
+    VerifyReport,
 };
 pub use sabotage::Sabotage;
 

@@ -16,7 +16,7 @@ type Seeds = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let corpus: PathBuf = std::env::args_os().nth(1).ok_or("usage: seeds <corpus>")?.into();
-    let targets: [(&str, Seeds); 13] = [
+    let targets: [(&str, Seeds); 16] = [
         ("bundle", bundles()?),
         ("receipts", receipts()?),
         ("tx_index", tx_indexes()),
@@ -30,6 +30,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("policy", policies()?),
         ("ids_and_sizes", texts()),
         ("ground_files", ground_files()),
+        ("part", parts()),
+        ("manifest", manifests()?),
+        ("archive_names", archive_names()?),
     ];
     for (target, seeds) in targets {
         write(&corpus.join(target), "seed", &seeds)?;
@@ -51,6 +54,42 @@ fn write(directory: &Path, prefix: &str, seeds: &Seeds) -> std::io::Result<()> {
 
 fn two_blocks() -> [Block; 2] {
     [fixture::block(103), fixture::block(105)]
+}
+
+/// The worked example of `docs/format/part.md`.
+const PART: &[u8] = include_bytes!("../../../crates/archive/tests/data/part-v1.zst");
+const MANIFEST: &[u8] = include_bytes!("../../../crates/archive/tests/data/part-v1.json");
+
+fn parts() -> Seeds {
+    let cut_off = PART.get(..PART.len() - 1).unwrap_or_default().to_vec();
+    vec![("whole", PART.to_vec()), ("cut-off", cut_off)]
+}
+
+fn part_name() -> Result<String, Box<dyn std::error::Error>> {
+    let (manifest, _) = secateur_archive::read_part(&PART.into(), secateur_archive::Check::Full)?;
+    Ok(manifest.key().object())
+}
+
+fn manifests() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let name = part_name()?;
+    let elsewhere = name.replace("chain=1337", "chain=1");
+    let with = |name: &str| [name.as_bytes(), b"\n", MANIFEST].concat();
+    Ok(vec![("whole", with(&name)), ("elsewhere", with(&elsewhere))])
+}
+
+fn archive_names() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let name = part_name()?;
+    let manifest = name.replace(".zst", ".json");
+    let outside = name.replace("day=", "day=../");
+    Ok(vec![
+        ("part", name.into_bytes()),
+        ("manifest", manifest.into_bytes()),
+        ("outside", outside.into_bytes()),
+        ("day", b"2024-02-29".to_vec()),
+        ("digest", [b'a'; 64].to_vec()),
+        ("s3", b"s3://bucket/a/prefix".to_vec()),
+        ("file", b"file:///var/archive".to_vec()),
+    ])
 }
 
 fn bundles() -> Result<Seeds, Box<dyn std::error::Error>> {

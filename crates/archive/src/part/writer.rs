@@ -2,7 +2,7 @@
 //! part's own, so memory does not grow with the part and the caller is not held up by the packing.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -30,6 +30,8 @@ pub struct PartWriter {
     /// The records of the frame that is being gathered, and its first height.
     frame: Vec<u8>,
     frame_first: Height,
+    /// Of the raw stream. It is hashed here and not by the packing thread, which has more to do.
+    raw: Sha256,
     frames: Option<mpsc::Sender<Job>>,
     /// Buffers that come back to be filled again.
     empty: mpsc::Receiver<Vec<u8>>,
@@ -39,7 +41,7 @@ pub struct PartWriter {
 #[derive(Debug)]
 enum Job {
     Frame { first: Height, raw: Vec<u8> },
-    Finish(Box<PartHeader>),
+    Finish(Box<PartHeader>, Digest),
 }
 
 impl PartWriter {
@@ -57,7 +59,7 @@ impl PartWriter {
                         // A full channel, or one that is closed, only costs a new buffer.
                         give_back.try_send(raw).unwrap_or_default();
                     }
-                    Job::Finish(header) => return packing.finish(&header).map(Some),
+                    Job::Finish(header, raw) => return packing.finish(&header, raw).map(Some),
                 }
             }
             Ok(None)
@@ -71,6 +73,7 @@ impl PartWriter {
             frame_first: header.first,
             header,
             frame: Vec::with_capacity(FRAME_TARGET),
+            raw: Sha256::new(),
             frames: Some(frames),
             empty,
             packing: Some(thread),
@@ -118,6 +121,7 @@ impl PartWriter {
         let Ok(place) = frames.reserve().await else { return self.fetch_error().await };
         let empty = self.empty.try_recv().unwrap_or_default();
         let raw = std::mem::replace(&mut self.frame, empty);
+        self.raw.update(&raw);
         let first = std::mem::replace(&mut self.frame_first, self.next);
         place.send(Job::Frame { first, raw });
         Ok(())
@@ -144,7 +148,9 @@ impl PartWriter {
         self.send_frame().await?;
         if let Some(frames) = &self.frames {
             // If nobody takes it, the thread has ended, and `join` tells why.
-            frames.send(Job::Finish(Box::new(self.header.clone()))).await.unwrap_or_default();
+            let raw = Digest::from_hasher(std::mem::take(&mut self.raw));
+            let finish = Job::Finish(Box::new(self.header.clone()), raw);
+            frames.send(finish).await.unwrap_or_default();
         }
         self.join().await
     }
@@ -159,7 +165,6 @@ struct Packing {
     frames: Vec<Frame>,
     offset: u64,
     raw_size: u64,
-    raw: Sha256,
 }
 
 impl Packing {
@@ -181,13 +186,11 @@ impl Packing {
             frames: Vec::new(),
             offset: HEADER_LEN,
             raw_size: 0,
-            raw: Sha256::new(),
         })
     }
 
     fn frame(&mut self, first: Height, raw: &[u8]) -> Result<(), ArchiveError> {
         let failed = ArchiveError::stage("packing a frame of", &self.path);
-        self.raw.update(raw);
         self.packed.clear();
         self.packed.reserve(compress_bound(raw.len()));
         self.packer.compress_to_buffer(raw, &mut self.packed).map_err(failed)?;
@@ -207,7 +210,7 @@ impl Packing {
         Ok(())
     }
 
-    fn finish(mut self, header: &PartHeader) -> Result<Manifest, ArchiveError> {
+    fn finish(mut self, header: &PartHeader, raw_sha256: Digest) -> Result<Manifest, ArchiveError> {
         let path = self.path;
         let failed = || ArchiveError::stage("finishing", &path);
         let header_bytes = header.encode();
@@ -215,7 +218,7 @@ impl Packing {
             frames: self.frames,
             blocks: header.blocks(),
             raw_size: self.raw_size,
-            raw_sha256: Digest::from_hasher(self.raw),
+            raw_sha256,
             header_sha256: Digest::of(&header_bytes),
         };
         let end = table.encode()?;
@@ -224,15 +227,22 @@ impl Packing {
         self.file.seek(SeekFrom::Start(0)).map_err(failed())?;
         self.file.write_all(&header_bytes).map_err(failed())?;
         let mut file = self.file.into_inner().map_err(|e| failed()(e.into_error()))?;
-        file.sync_all().map_err(failed())?;
-        let sha256 = hash_file(&mut file).map_err(failed())?;
+        // The disk is waited for and the bytes are hashed at the same time.
+        let other = file.try_clone().map_err(failed())?;
+        let (synced, hashed) = thread::scope(|scope| {
+            let syncing = scope.spawn(move || other.sync_all());
+            let hashed = hash_file(&mut file);
+            (syncing.join(), hashed)
+        });
+        synced.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).map_err(failed())?;
+        let sha256 = hashed.map_err(failed())?;
         let size = self.offset + end.len() as u64;
         Ok(header.manifest(&table, size, sha256))
     }
 }
 
 /// The header comes first and is known last, so the whole is hashed in one go at the end.
-fn hash_file(file: &mut File) -> std::io::Result<Digest> {
+fn hash_file(file: &mut File) -> io::Result<Digest> {
     file.seek(SeekFrom::Start(0))?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; HASH_BUFFER];

@@ -73,8 +73,14 @@ pub fn quick() -> Retry {
         attempts: 4,
         first_pause: Duration::from_millis(1),
         max_pause: Duration::from_millis(4),
-        request_timeout: Duration::from_millis(400),
+        // A busy machine is not a fault.
+        request_timeout: Duration::from_secs(30),
     }
+}
+
+/// For requests that are never answered: given up soon, and tried more often for it.
+pub fn impatient() -> Retry {
+    Retry { attempts: 10, request_timeout: Duration::from_millis(400), ..quick() }
 }
 
 pub fn directory(path: &Path) -> Archive {

@@ -1,29 +1,34 @@
 //! A bucket that times out before or after the write, answers errors, or gives back wrong bytes.
 
 use hyper::Method;
-use secateur_archive::{ArchiveError, Archiver, Codec, Depth};
+use secateur_archive::{ArchiveError, Archiver, Codec, Depth, Retry};
 
 use crate::chain::{self, archive_all, options, settle};
 use crate::s3::{Bucket, Fault};
 use crate::whole::verify;
 
-const FAULTS: [Fault; 11] = [
-    Fault::HangBefore,
-    Fault::HangAfter,
-    Fault::Answer(409),
-    Fault::Answer(412),
-    Fault::Answer(500),
-    Fault::Answer(503),
-    Fault::AnswerAfter(409),
-    Fault::AnswerAfter(412),
-    Fault::AnswerAfter(500),
-    Fault::AnswerAfter(503),
-    Fault::Corrupt,
-];
+#[tokio::test]
+async fn a_request_that_is_never_answered_changes_nothing_in_the_end() {
+    each_request_once(&[Fault::HangBefore, Fault::HangAfter], chain::impatient()).await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_changes_nothing_in_the_end() {
+    each_request_once(&[409, 412, 500, 503].map(Fault::Answer), chain::quick()).await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_done_and_refused_changes_nothing_in_the_end() {
+    each_request_once(&[409, 412, 500, 503].map(Fault::AnswerAfter), chain::quick()).await;
+}
+
+#[tokio::test]
+async fn an_answer_with_a_wrong_byte_changes_nothing_in_the_end() {
+    each_request_once(&[Fault::Corrupt], chain::quick()).await;
+}
 
 /// Every request of a whole run has every fault once, one at a time.
-#[tokio::test]
-async fn a_single_fault_at_any_request_changes_nothing_in_the_end() {
+async fn each_request_once(faults: &[Fault], retry: Retry) {
     let blocks = chain::opaque(0, 4, 40);
     let wanted = {
         let bucket = Bucket::start().await;
@@ -31,11 +36,11 @@ async fn a_single_fault_at_any_request_changes_nothing_in_the_end() {
         let archive = bucket.archive(chain::quick());
         archive_all(&archive, options(stage.path(), Codec::Opaque, 2), &blocks).await.unwrap()
     };
-    for fault in FAULTS {
+    for &fault in faults {
         for n in 1.. {
             let bucket = Bucket::start().await;
             let stage = tempfile::tempdir().unwrap();
-            let archive = bucket.archive(chain::quick());
+            let archive = bucket.archive(retry);
             let hit = bucket.fault_at(n, fault);
             let options = options(stage.path(), Codec::Opaque, 2);
             let mut parts = archive_all(&archive, options.clone(), &blocks).await;
@@ -103,7 +108,7 @@ async fn a_part_that_reads_back_wrong_is_never_listed() {
         archiver.push(block).await.unwrap();
     }
     bucket.plan(|method, path| {
-        (*method == Method::GET && path.ends_with(".zst")).then_some(Fault::Corrupt)
+        (*method == Method::GET && path.contains(".zst")).then_some(Fault::Corrupt)
     });
     let error = archiver.publish().await.unwrap_err();
     assert!(matches!(error, ArchiveError::ReadBack { .. }) && error.is_retryable(), "{error}");

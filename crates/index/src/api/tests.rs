@@ -1,1 +1,187 @@
 //! The API over a real index.
+
+use std::sync::Arc;
+
+use alloy_primitives::{Address, B256, U256};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use prometheus_client::registry::Registry;
+use secateur_core::{BlockHash, Cursor, TxId};
+use serde_json::Value;
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use super::{ApiOptions, router};
+use crate::sink::sqlite::SqliteSink;
+use crate::sink::{Identity, Sink as _};
+use crate::worker::Metrics;
+use crate::{Batch, BlockRow, GapRow, LogRow, PartRow, Rows, TxRow};
+
+const BLOCKS: u64 = 25;
+
+fn rows(height: u64) -> Rows {
+    let byte = u8::try_from(height).unwrap();
+    let tx = TxRow {
+        hash: TxId([byte; 32]),
+        block_number: height,
+        from: Some(Address::repeat_byte(1)),
+        to: Some(Address::repeat_byte(2)),
+        nonce: Some(height),
+        value: Some(U256::MAX),
+        status: Some(true),
+        ..TxRow::default()
+    };
+    let log = LogRow {
+        block_number: height,
+        log_index: 0,
+        tx_index: 0,
+        tx_hash: TxId([byte; 32]),
+        address: Address::repeat_byte(3),
+        topics: [Some(B256::repeat_byte(4)), None, None, None],
+        data: vec![0xab],
+    };
+    let block = BlockRow {
+        number: height,
+        hash: Some(BlockHash([byte; 32])),
+        parent_hash: None,
+        ts: Some(height),
+        tx_count: 1,
+    };
+    Rows { blocks: vec![block], txs: vec![tx], logs: vec![log] }
+}
+
+async fn served(logs: &str) -> (TempDir, Router) {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = SqliteSink::open(&dir.path().join("index.sqlite")).unwrap();
+    let identity = Identity { chain_id: 5, codec: "evm".into(), logs: logs.into() };
+    sink.bind(&identity).await.unwrap();
+    let gap = GapRow { block_from: 0, block_to: 4, reason: "pruned".into(), noted_at: 1 };
+    sink.record_gap(gap, Cursor::at_block(5)).await.unwrap();
+    let mut all = Rows::default();
+    (5..BLOCKS).for_each(|height| all.append(rows(height)));
+    let next = Cursor::at_block(BLOCKS);
+    let batch = Batch { rows: all, next, raw_bytes: 10, head: Some(30), at: 86_400 };
+    sink.commit(batch).await.unwrap();
+    let part = PartRow {
+        block_from: 0,
+        block_to: 9,
+        provider: "file:///archive".into(),
+        object_key: "chain=5/part".into(),
+        codec: "zstd".into(),
+        size_bytes: 6,
+        sha256: [1; 32],
+        parent_hash: BlockHash::default(),
+        last_hash: BlockHash([9; 32]),
+    };
+    sink.add_part(part, 86_400).await.unwrap();
+    let mut registry = Registry::default();
+    Metrics::new(&mut registry);
+    let options = ApiOptions { registry: Some(Arc::new(registry)), ready: None };
+    (dir, router(sink.reader(), options))
+}
+
+async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let value = serde_json::from_slice(&body)
+        .unwrap_or_else(|_| Value::String(String::from_utf8(body.to_vec()).unwrap()));
+    (status, value)
+}
+
+#[tokio::test]
+async fn single_things_are_found_and_what_is_missing_says_why() {
+    let (_dir, api) = served("all").await;
+    let (status, block) = get(&api, "/v1/blocks/7").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(block["number"], 7);
+    let hash = block["hash"].as_str().unwrap();
+    assert_eq!(get(&api, &format!("/v1/blocks/{hash}")).await.1, block);
+    let (_, tx) = get(&api, &format!("/v1/txs/{}", TxId([7; 32]))).await;
+    assert_eq!(tx["value"], U256::MAX.to_string());
+    assert_eq!(tx["from"], "0x0101010101010101010101010101010101010101");
+    assert_eq!(tx["to"], "0x0202020202020202020202020202020202020202");
+    assert_eq!(tx["status"], true);
+    assert_eq!(get(&api, "/v1/blocks/7/txs").await.1["items"][0], tx);
+    for (path, status, code) in [
+        ("/v1/blocks/2", StatusCode::GONE, "not_indexed"),
+        ("/v1/blocks/25", StatusCode::NOT_FOUND, "not_found"),
+        ("/v1/blocks/nonsense", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/blocks/-1", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/txs/0x12", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/addresses/0x12/txs", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/blocks?limit=0", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/blocks?limit=1001", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/blocks?offset=1", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/v1/logs", StatusCode::BAD_REQUEST, "bad_request"),
+        ("/nowhere", StatusCode::NOT_FOUND, "not_found"),
+    ] {
+        let (found, answer) = get(&api, path).await;
+        assert_eq!((found, answer["code"].as_str()), (status, Some(code)), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn lists_come_page_by_page_without_a_gap_or_a_double() {
+    let (_dir, api) = served("all").await;
+    let address = "0x0202020202020202020202020202020202020202";
+    let log_address = "0x0303030303030303030303030303030303030303";
+    for (path, key) in [
+        ("/v1/blocks?limit=3".to_owned(), "number"),
+        (format!("/v1/addresses/{address}/txs?limit=3&role=to"), "block_number"),
+        (format!("/v1/logs?limit=3&address={log_address}"), "block_number"),
+    ] {
+        let mut heights = Vec::new();
+        let mut next = String::new();
+        loop {
+            let (status, page) = get(&api, &format!("{path}{next}")).await;
+            assert_eq!(status, StatusCode::OK, "{page}");
+            let items = page["items"].as_array().unwrap();
+            heights.extend(items.iter().map(|item| item[key].as_u64().unwrap()));
+            match page["next"].as_str() {
+                Some(key) => next = format!("&before={key}"),
+                None => break,
+            }
+        }
+        assert_eq!(heights, (5..BLOCKS).rev().collect::<Vec<_>>(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn meta_parts_gaps_days_and_metrics_are_told() {
+    let (_dir, api) = served("off").await;
+    let (_, meta) = get(&api, "/v1/meta").await;
+    assert_eq!(meta["chain_id"], 5);
+    assert_eq!(meta["next_block"], BLOCKS);
+    assert_eq!(meta["lag_blocks"], 6);
+    assert_eq!(get(&api, "/v1/parts").await.1["items"][0]["key"], "chain=5/part");
+    assert_eq!(get(&api, "/v1/gaps").await.1["items"][0]["last"], 4);
+    let (_, days) = get(&api, "/v1/days").await;
+    assert_eq!(days["items"][0]["day"], "1970-01-02");
+    assert_eq!(days["items"][0]["blocks_ingested"], BLOCKS - 5);
+    let (status, answer) =
+        get(&api, "/v1/logs?address=0x0303030303030303030303030303030303030303").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");
+    let (_, metrics) = get(&api, "/metrics").await;
+    let metrics = metrics.as_str().unwrap();
+    for name in [
+        "secateur_index_export_lag_blocks",
+        "secateur_index_export_lag_seconds",
+        "secateur_index_last_export_at",
+        "secateur_index_export_rate_blocks_per_min",
+        "secateur_index_ingest_blocks_per_min",
+        "secateur_index_cursor_lag",
+        "secateur_index_db_write_latency_ms_bucket",
+        "secateur_index_db_batch_size",
+        "secateur_index_errors_total{class=\"pruned\"} 0",
+        "secateur_index_raw_bytes_total",
+        "secateur_index_zstd_bytes_total",
+        "secateur_index_sink_growth_bytes_today",
+    ] {
+        assert!(metrics.contains(name), "no {name} in\n{metrics}");
+    }
+    assert_eq!(get(&api, "/readyz").await.0, StatusCode::OK);
+    assert_eq!(get(&api, "/healthz").await.0, StatusCode::OK);
+}

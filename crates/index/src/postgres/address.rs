@@ -202,7 +202,7 @@ impl Address {
             config.connect_timeout(Duration::from_secs(10));
         }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(Duration::from_secs(60));
+            config.tcp_user_timeout(Duration::from_mins(1));
         }
         config.keepalives_idle(Duration::from_secs(30));
         let mut address = Self { shown: shown(&config), config, roots: own.roots };

@@ -2,7 +2,7 @@
 //! blocks, and renews it meanwhile. Any number of tasks and processes run it against one index.
 //! What deliberately does not live here: pulling, and making the plan.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
@@ -67,30 +67,37 @@ where
     }
 }
 
-/// Works on one lease, and renews it three times in its time.
+/// Renews a lease three times in its time; ends when it is not this worker's any more.
+async fn keep(queue: &LeaseQueue, lease: &Lease, sink: &LeasedSink) -> Result<End, IndexError> {
+    let period = (queue.held() / 3).max(Duration::from_millis(1));
+    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match queue.renew(lease).await {
+            Ok(true) => {}
+            // It is done: there is nothing to keep, and whoever pulls may finish in peace.
+            Ok(false) if sink.lease().is_some_and(|now| now.next >= now.past) => pending().await,
+            Ok(false) => return Ok(End::Lost),
+            // The commits say whether it is still held; a renewal is tried again.
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "a lease could not be renewed");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Works on one lease while it is renewed.
 async fn work<P, F>(queue: &LeaseQueue, lease: Lease, pull: &P) -> Result<End, IndexError>
 where
     P: Fn(LeasedSink) -> F,
     F: Future<Output = Result<(), IndexError>>,
 {
     let sink = LeasedSink::range(queue, lease);
-    let period = (queue.held() / 3).max(Duration::from_millis(1));
-    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut pulling = std::pin::pin!(pull(sink.clone()));
-    let result = loop {
-        tokio::select! {
-            result = &mut pulling => break result,
-            _ = ticks.tick() => match queue.renew(&lease).await {
-                Ok(true) => {}
-                Ok(false) => return Ok(End::Lost),
-                // The commits say whether it is still held; a renewal is tried again.
-                Err(error) if error.is_retryable() => {
-                    tracing::warn!(%error, "a lease could not be renewed");
-                }
-                Err(error) => return Err(error),
-            },
-        }
+    let result = tokio::select! {
+        result = pull(sink.clone()) => result,
+        end = keep(queue, &lease, &sink) => return end,
     };
     if sink.is_lost() {
         return Ok(End::Lost);

@@ -1,6 +1,7 @@
 //! Rows as binary COPY: a head, each row as its fields with their lengths, an end. What is sent is
 //! put together here; who sends it, and where to, is `write`'s business.
 
+use alloy_primitives::B256;
 use bytes::{BufMut as _, BytesMut};
 
 use super::failure::too_large;
@@ -54,13 +55,11 @@ impl Copy {
     }
 
     fn maybe_bytes(&mut self, bytes: Option<&[u8]>) -> Result<(), IndexError> {
-        match bytes {
-            Some(bytes) => self.bytes(bytes),
-            None => {
-                self.null();
-                Ok(())
-            }
-        }
+        let Some(bytes) = bytes else {
+            self.null();
+            return Ok(());
+        };
+        self.bytes(bytes)
     }
 
     fn bigint(&mut self, what: &str, value: u64) -> Result<(), IndexError> {
@@ -165,7 +164,7 @@ impl CopyRow for LogRow {
         copy.bytes(&self.tx_hash.0)?;
         copy.bytes(self.address.as_slice())?;
         for topic in &self.topics {
-            copy.maybe_bytes(topic.as_ref().map(|topic| topic.as_slice()))?;
+            copy.maybe_bytes(topic.as_ref().map(B256::as_slice))?;
         }
         copy.bytes(&self.data)
     }

@@ -1,10 +1,9 @@
 //! What PostgreSQL's errors mean for a worker: whether the same step may succeed later, and what a
 //! person is told.
 
-use std::error::Error as _;
+use std::error::Error;
 
 use deadpool_postgres::{HookError, PoolError};
-use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
 use crate::IndexError;
@@ -19,7 +18,7 @@ fn may_pass(state: &SqlState) -> bool {
 }
 
 /// An error of the connection or of a statement.
-pub(super) fn failure(doing: &str, error: &Error) -> IndexError {
+pub(super) fn failure(doing: &str, error: &tokio_postgres::Error) -> IndexError {
     let (reason, retryable) = if let Some(db) = error.as_db_error() {
         let hint = db.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let text = format!("{} [{}]{hint}", db.message(), db.code().code());
@@ -29,7 +28,9 @@ pub(super) fn failure(doing: &str, error: &Error) -> IndexError {
         // read as, or how it wants to be spoken to, does not change by itself.
         let lasting = error.source().is_some_and(|cause| {
             let io = cause.downcast_ref::<std::io::Error>();
-            io.is_none_or(|io| io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()))
+            io.is_none_or(|io| {
+                io.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<rustls::Error>)
+            })
         });
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         (format!("{error}{cause}"), !lasting)
@@ -63,7 +64,7 @@ pub(super) trait Told<T> {
     fn told(self, doing: &str) -> Result<T, IndexError>;
 }
 
-impl<T> Told<T> for Result<T, Error> {
+impl<T> Told<T> for Result<T, tokio_postgres::Error> {
     fn told(self, doing: &str) -> Result<T, IndexError> {
         self.map_err(|error| failure(doing, &error))
     }

@@ -21,7 +21,7 @@ pub const LEASE_BLOCKS: u64 = 1_000;
 /// Leases that one plan makes at most.
 const MOST_PLANNED: i32 = 10_000;
 /// How long a lease is held without being renewed, unless something else is chosen.
-const HELD: Duration = Duration::from_secs(60);
+const HELD: Duration = Duration::from_mins(1);
 /// A worker's name is cut here.
 const MAX_OWNER: usize = 200;
 

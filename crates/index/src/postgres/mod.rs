@@ -3,7 +3,7 @@
 //! What lives here: the schema and its versions, writes by binary COPY, reads, leases for several
 //! workers that share a backfill, and moving an index here from SQLite. The big tables are cut into
 //! ranges of [`RANGE_BLOCKS`] blocks; a range is made before its first block and dropped as a whole.
-//! What deliberately does not: SQL that pg_cron needs too; it is in `migrations/postgres` as
+//! What deliberately does not: SQL that `pg_cron` needs too; it is in `migrations/postgres` as
 //! functions, which the worker calls as well.
 
 mod address;
@@ -63,7 +63,7 @@ impl Default for PostgresOptions {
     fn default() -> Self {
         Self {
             connections: 8,
-            statement_timeout: Duration::from_secs(120),
+            statement_timeout: Duration::from_mins(2),
             connection_timeout: Duration::from_secs(30),
         }
     }
@@ -86,13 +86,13 @@ impl std::fmt::Debug for PostgresSink {
     }
 }
 
-/// What every connection begins with. The staging tables are its own and empty after each
-/// transaction. Times are limited so that nothing waits for ever.
+/// What every connection begins with. Times are limited so that nothing waits for ever. A plan is made
+/// for the values at hand: one for any values cannot know that an address is rare and a topic is not.
 fn greeting(options: PostgresOptions) -> String {
     format!(
         "set statement_timeout = {}; set lock_timeout = '10s'; \
          set idle_in_transaction_session_timeout = '120s'; set timezone = 'UTC'; \
-         set client_min_messages = warning; \
+         set client_min_messages = warning; set plan_cache_mode = force_custom_plan; \
          set default_transaction_isolation = 'read committed'",
         options.statement_timeout.as_millis()
     )

@@ -121,6 +121,8 @@ impl<'a> FromSql<'a> for Numeric {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt::Write as _;
+
     use proptest::prelude::*;
 
     fn encoded(value: U256) -> Vec<u8> {
@@ -135,7 +137,7 @@ mod tests {
         let mut text = String::new();
         for place in 0..=usize::from(words[1]) {
             let digit = words.get(4 + place).copied().unwrap_or(0);
-            text.push_str(&format!("{digit:04}"));
+            write!(text, "{digit:04}").unwrap();
         }
         let text = text.trim_start_matches('0');
         if text.is_empty() { "0".into() } else { text.into() }

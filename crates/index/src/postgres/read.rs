@@ -1,7 +1,7 @@
 //! Reads. Every listing goes by key, and every query is one that an index answers and that opens
 //! only the ranges it needs, as far as its conditions say which those are.
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
 use deadpool_postgres::{Client, GenericClient};
 use secateur_core::{BlockHash, Cursor, Height, TxId};
 use tokio_postgres::Row;
@@ -254,7 +254,7 @@ impl IndexReader for PostgresSink {
         let client = self.client().await?;
         let (block, index) = before(place);
         let address = wanted.address.as_ref().map(|address| address.as_slice());
-        let topic = wanted.topic0.as_ref().map(|topic| topic.as_slice());
+        let topic = wanted.topic0.as_ref().map(B256::as_slice);
         let from = wanted.from_block.map_or(0, bound);
         let to = wanted.to_block.map_or(i64::MAX, bound).min(block);
         let values: Values<'_> = &[&address, &topic, &from, &to, &block, &index, &page(limit)];

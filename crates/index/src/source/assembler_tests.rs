@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use secateur_core::{
-    Block, BlockMeta, Cursor, ExportError, ExportReply, Height, PayloadSource, Payloads, Segment,
-    read_chunks,
+    Block, BlockHash, BlockMeta, Cursor, ExportError, ExportReply, Height, PayloadSource, Payloads,
+    Segment, read_chunks,
 };
 use secateur_proto::export::v2::Frame;
 
@@ -254,8 +254,8 @@ fn a_segment_over_8_mib_is_refused_before_anything_is_reserved() {
 fn meta_is_taken_only_on_the_first_frame_and_of_the_same_block() {
     let meta = |height| BlockMeta {
         height,
-        hash: Default::default(),
-        parent_hash: Default::default(),
+        hash: BlockHash::default(),
+        parent_hash: BlockHash::default(),
         timestamp: 9,
     };
     let frame = |segment| Frame { block_number: 7, segment, ..Frame::default() };

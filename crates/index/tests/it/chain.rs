@@ -63,7 +63,7 @@ impl History {
     pub fn source(&self) -> StoreSource {
         StoreSource {
             store: Arc::clone(&self.store),
-            max_bytes: 700,
+            max_bytes: 30_000,
             pulls: Arc::default(),
             fail_after: Arc::new(AtomicU32::new(u32::MAX)),
             acked: Arc::default(),
@@ -99,6 +99,7 @@ impl Source for StoreSource {
     async fn status(&self) -> Result<SourceStatus, IndexError> {
         let status = self.store.get_prune_status().unwrap();
         Ok(SourceStatus {
+            chain_id: None,
             head: self.store.get_head(),
             oldest: status.oldest_kept_block,
             pruned_before: status.pruned_before_block,
@@ -188,7 +189,7 @@ pub async fn run<S: Source>(
     let (_stop, stopping) = watch::channel(false);
     let worker = worker(source, sink, options, Arc::new(()));
     let working = worker.run(stopping);
-    tokio::time::timeout(Duration::from_secs(60), working).await.expect("a worker that ends")
+    tokio::time::timeout(Duration::from_mins(1), working).await.expect("a worker that ends")
 }
 
 /// Everything that an index says of its chain.

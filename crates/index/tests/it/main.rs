@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod archive;
 mod chain;
 mod grpc;
 mod resume;

@@ -130,7 +130,7 @@ async fn a_wire_that_breaks_is_tried_again_and_nothing_is_lost_or_doubled() {
     let (dir, sink) = new_sink();
     let source = history.source();
     // Each attempt gets some blocks further before the wire breaks again.
-    source.fail_after.store(400, Ordering::Relaxed);
+    source.fail_after.store(12, Ordering::Relaxed);
     let witness = Arc::new(Witness::default());
     let options = WorkerOptions { alarm_after: Duration::ZERO, ..options() };
     let (_stop, stopping) = watch::channel(false);

@@ -54,7 +54,7 @@ fn tx(number: u64, index: u32) -> TxRow {
     tx.nonce = Some(if number % 31 == 3 { u64::MAX } else { number });
     tx.value = Some(U256::from_be_bytes(hash) >> usize::from(hash[0]));
     tx.gas = Some(21_000 + number);
-    tx.status = (number % 5 > 0).then_some(number % 3 > 0);
+    tx.status = (!number.is_multiple_of(5)).then_some(!number.is_multiple_of(3));
     tx.gas_used = Some(21_000);
     if number % 11 == 1 {
         tx.contract_address = Some(address(number + 2));
@@ -71,7 +71,12 @@ fn log(number: u64, index: u32) -> LogRow {
         tx_index: index,
         tx_hash: TxId(bytes("tx", number, index.into())),
         address: address(number + 4),
-        topics: [Some(topic(number)), (number % 2 == 0).then(|| topic(number + 1)), None, None],
+        topics: [
+            Some(topic(number)),
+            number.is_multiple_of(2).then(|| topic(number + 1)),
+            None,
+            None,
+        ],
         data: bytes("data", number, 0)[..usize::try_from(number % 33).unwrap()].to_vec(),
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The role that the server is made with.
 pub const ROLE: &str = "secateur";
 /// How long a start or a stop may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Keeps the server as long as its input is open. A word on it stops the server and leaves the files.
 const KEEPER: &str = r#"
@@ -155,6 +155,21 @@ impl Server {
         child.wait().unwrap();
     }
 
+    /// Adds settings for the next start.
+    pub fn set(&mut self, settings: &[&str]) {
+        self.settings.extend(settings.iter().map(ToString::to_string));
+    }
+
+    /// Writes a file among its data, for its eyes only.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.data().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if let Some((user, group)) = other_user() {
+            chown(&path, Some(user), Some(group)).unwrap();
+        }
+    }
+
     /// The directory of its data, for tests that change its files.
     pub fn data(&self) -> PathBuf {
         self.directory.join("data")
@@ -224,7 +239,7 @@ fn await_ready(lines: impl Iterator<Item = std::io::Result<String>> + Send + 'st
     match answer.recv_timeout(PATIENCE) {
         Ok(Ok(())) => {}
         Ok(Err(said)) => panic!("PostgreSQL does not start:\n{said}"),
-        Err(_) => panic!("PostgreSQL is not ready after {PATIENCE:?}"),
+        Err(error) => panic!("PostgreSQL is not ready after {PATIENCE:?}: {error}"),
     }
 }
 

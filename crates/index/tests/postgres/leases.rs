@@ -12,6 +12,7 @@ use secateur_index::{ErrorClass, GapRow, IndexError};
 use crate::chain::{batch, connect, dump, fresh, number, open};
 use crate::fixture;
 
+#[expect(clippy::unnecessary_wraps, reason = "it is compared with what a sink answers")]
 fn cursor(number: u64) -> Option<Cursor> {
     Some(Cursor::at_block(number))
 }

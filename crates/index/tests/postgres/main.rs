@@ -17,4 +17,5 @@ mod ranges;
 mod restart;
 mod schema;
 mod speed;
+mod tls;
 mod writes;

@@ -9,7 +9,7 @@ const ROLE: &str = include_str!("../../../../ops/postgres/role.sql");
 const CRON: &str = include_str!("../../../../ops/postgres/cron.sql");
 const UNCRON: &str = include_str!("../../../../ops/postgres/uncron.sql");
 
-/// As much of pg_cron as the scripts call; it is not everywhere.
+/// As much of `pg_cron` as the scripts call; it is not everywhere.
 const STAND_IN: &str = "
     create schema cron;
     create table cron.job (jobname text primary key, schedule text, command text);

@@ -30,6 +30,8 @@ async fn three_ranges() -> (PostgresSink, String, Vec<TxRow>) {
     (sink, url, txs)
 }
 
+type Belongs = Box<dyn Fn(&TxRow) -> bool>;
+
 /// Newest first, a page at a time, until there is no more.
 async fn all_pages(sink: &PostgresSink, whose: Address, role: Role) -> Vec<TxRow> {
     let mut all: Vec<TxRow> = Vec::new();
@@ -50,8 +52,8 @@ async fn an_addresss_history_is_whole_and_each_transaction_comes_once() {
     txs.reverse();
     for which in 0..7 {
         let whose = address(which);
-        let is = |party: Option<Address>| party == Some(whose);
-        let roles: [(Role, Box<dyn Fn(&TxRow) -> bool>); 3] = [
+        let is = move |party: Option<Address>| party == Some(whose);
+        let roles: [(Role, Belongs); 3] = [
             (Role::From, Box::new(move |tx| is(tx.from))),
             (Role::To, Box::new(move |tx| is(tx.to) || is(tx.contract_address))),
             (Role::Any, Box::new(move |tx| is(tx.from) || is(tx.to) || is(tx.contract_address))),
@@ -124,12 +126,12 @@ async fn single_rows_are_found_and_absent_ones_are_not() {
     assert_eq!(newest, [100_001, 100_000, 699, 698]);
 }
 
-/// What PostgreSQL does for a statement whose values it does not know when it plans.
+/// What PostgreSQL does for a statement in a session like the index's own.
 async fn plan_of(url: &str, prepare: &str, execute: &str) -> String {
     let client = connect(url).await;
     // As for a table that is larger than this one.
     client
-        .batch_execute("set enable_seqscan = off; set plan_cache_mode = force_generic_plan")
+        .batch_execute("set enable_seqscan = off; set plan_cache_mode = force_custom_plan")
         .await
         .unwrap();
     client.batch_execute(prepare).await.unwrap();
@@ -144,10 +146,10 @@ async fn reads_use_an_index_and_leave_out_the_ranges_they_do_not_need() {
     let (_, url, txs) = three_ranges().await;
     // Many addresses, as a chain has. Where one is in every other row, another plan is as good.
     let spread = "update txs set \"from\" = substring(hash for 20); \
-        update logs set address = substring(tx_hash for 20), topic0 = tx_hash; analyze";
+        update logs set address = substring(tx_hash for 20); analyze";
     connect(&url).await.batch_execute(spread).await.unwrap();
     let hash = txs[0].hash;
-    let who = address(3);
+    let who = &hash.0[..20];
     let what = topic(1);
     let reads = [
         // (the statement, its values, an index it must use, ranges that it may open)
@@ -189,7 +191,7 @@ async fn reads_use_an_index_and_leave_out_the_ranges_they_do_not_need() {
                 alloy_primitives::hex::encode(who),
                 alloy_primitives::hex::encode(what)
             ),
-            "logs_000000100000_address_topic0_block_number_log_index_idx",
+            "logs_000000100000_address_",
             1,
         ),
     ];

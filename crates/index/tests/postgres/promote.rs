@@ -1,5 +1,7 @@
 //! Moving an index from SQLite: equal, resumable, and not said to be done if anything differs.
 
+use std::fmt::Write as _;
+
 use secateur_core::{BlockHash, Cursor};
 use secateur_index::postgres::{PostgresSink, PromotePhase, promote};
 use secateur_index::sink::sqlite::{SqliteReader, SqliteSink};
@@ -60,7 +62,7 @@ async fn listing(index: &impl IndexReader) -> String {
         let blocks = index.blocks(before, 1_000).await.unwrap();
         for block in &blocks {
             let txs = index.block_txs(block.number, 0, 1_000).await.unwrap();
-            text.push_str(&format!("{block:?} {txs:?}\n"));
+            writeln!(text, "{block:?} {txs:?}").unwrap();
         }
         before = blocks.last().map(|block| block.number);
         if before.is_none() {
@@ -69,7 +71,7 @@ async fn listing(index: &impl IndexReader) -> String {
     }
     let days = index.days(None, 100).await.unwrap();
     let (parts, gaps) = (index.list_parts(0, 9).await.unwrap(), index.gaps(0, 9).await.unwrap());
-    text.push_str(&format!("{parts:?} {gaps:?} {days:?}"));
+    write!(text, "{parts:?} {gaps:?} {days:?}").unwrap();
     text
 }
 

@@ -12,8 +12,8 @@ async fn what_is_written_reads_back_row_for_row() {
     sink.commit(batch(0..120)).await.unwrap();
     sink.commit(batch(120..200)).await.unwrap();
     let wanted = rows(0..200);
-    let mut read = Rows::default();
-    read.blocks = sink.blocks(None, 1_000).await.unwrap();
+    let blocks = sink.blocks(None, 1_000).await.unwrap();
+    let mut read = Rows { blocks, ..Rows::default() };
     read.blocks.reverse();
     for number in 0..200 {
         read.txs.extend(sink.block_txs(number, 0, 1_000).await.unwrap());
@@ -65,17 +65,20 @@ async fn a_batch_that_comes_twice_changes_nothing() {
     assert_eq!(sink.days(None, 1).await.unwrap()[0].blocks_ingested, 60);
 }
 
+type Change = fn(&mut Rows);
+
 #[tokio::test]
 async fn another_block_at_the_same_height_is_an_error_and_changes_nothing() {
     let (sink, url) = fresh().await;
     sink.commit(batch(0..50)).await.unwrap();
     let before = dump(&url).await;
-    let mut changes: Vec<(&str, fn(&mut Rows))> = Vec::new();
-    changes.push(("blocks", |rows| rows.blocks[3].hash = Some(BlockHash([7; 32]))));
-    changes.push(("blocks", |rows| rows.blocks[3].ts = None));
-    changes.push(("txs", |rows| rows.txs[0].hash.0[0] ^= 1));
-    changes.push(("txs", |rows| rows.txs[0].value = None));
-    changes.push(("logs", |rows| rows.logs[0].data.push(1)));
+    let changes: [(&str, Change); 5] = [
+        ("blocks", |rows| rows.blocks[3].hash = Some(BlockHash([7; 32]))),
+        ("blocks", |rows| rows.blocks[3].ts = None),
+        ("txs", |rows| rows.txs[0].hash.0[0] ^= 1),
+        ("txs", |rows| rows.txs[0].value = None),
+        ("logs", |rows| rows.logs[0].data.push(1)),
+    ];
     for (table, change) in changes {
         let mut other = batch(40..60);
         change(&mut other.rows);

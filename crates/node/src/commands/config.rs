@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::cli::ConfigVerb;
 use crate::config::{self, Config, Key, Value};
-use crate::security::check_bind;
+use crate::http::tls;
+use crate::security::{Tokens, check_bind, new_token};
 use crate::ui::{Sheet, Ui};
 
 #[derive(Debug, Serialize)]
@@ -26,7 +27,9 @@ struct Sound {
 pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         ConfigVerb::Check(args) => {
-            check_bind(&Config::of(&config::layers(args)?)?)?;
+            let config = Config::of(&config::layers(args)?)?;
+            check_bind(&config)?;
+            check_files(&config)?;
             ui.answer(&Sound { sound: true }, || "the configuration is sound\n".into())
         }
         ConfigVerb::Show(args) => {
@@ -42,6 +45,13 @@ pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
             })
         }
     }
+}
+
+/// Reads the files that a node reads when it starts.
+fn check_files(config: &Config) -> Result<(), anyhow::Error> {
+    Tokens::read(&config.auth, &new_token()?)?;
+    config.tls.as_ref().map(tls::read).transpose()?;
+    Ok(())
 }
 
 /// A value as it may be shown: an address without its user and password.

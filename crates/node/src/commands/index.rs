@@ -1,22 +1,27 @@
 //! `index`: pulls a node's history into a sink, and into an archive beside it, until it is told to
 //! stop; `index promote` moves an index to PostgreSQL.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use secateur_core::format_bytes;
+use secateur_core::{Height, format_bytes};
+use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
+use secateur_index::sink::sqlite::SqliteReader;
+use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::node::start_log;
 use crate::cli::{IndexArgs, IndexCommand, IndexVerb};
 use crate::config::{self, Log};
+use crate::crypto;
 use crate::data_dir::DEFAULT_DATA;
 use crate::error::NodeError;
-use crate::indexer::{self, Done, Look, no_password};
-use crate::ui::words::height;
-use crate::ui::{Sheet, Ui};
+use crate::indexer::{self, Done, Look, RowsInto, no_password};
+use crate::ui::words::{count, height};
+use crate::ui::{Progress, Sheet, Ui};
 
 /// The exit code of a second signal, which does not wait: that of an interrupted shell command.
 const IMPATIENT: i32 = 130;
@@ -46,7 +51,7 @@ fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::
     let done = runtime.block_on(async {
         let stop = stop_on_signals()?;
         let look: Arc<Look> = Arc::clone(&look);
-        indexer::run(&job, stop, look).await
+        Box::pin(indexer::run(&job, stop, look)).await
     });
     look.end();
     let done = done?;
@@ -83,8 +88,44 @@ fn text(done: &Done) -> String {
     sheet.finish()
 }
 
-fn promote(from: &str, to: &str, _ui: Ui) -> Result<(), anyhow::Error> {
+/// What was moved.
+#[derive(Debug, Serialize)]
+struct Moved {
+    tables: BTreeMap<&'static str, u64>,
+    /// Where the worker goes on.
+    next: Height,
+}
+
+fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
     no_password("to", to)?;
-    no_password("from", from)?;
-    Err(NodeError::Failed("not built yet".into()).into())
+    let places = (RowsInto::parse(from), RowsInto::parse(to));
+    let (Ok(RowsInto::Sqlite(from)), Ok(RowsInto::Postgres(to))) = places else {
+        let reason = "an index is moved --from sqlite:<file> --to postgres://…";
+        return Err(NodeError::Usage(reason.into()).into());
+    };
+    crypto::install_provider();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the threads that move")?;
+    let mut progress = Progress::start(ui, "promote");
+    let moved = runtime.block_on(async {
+        let from = SqliteReader::open(&from)?;
+        let to = PostgresSink::open(&Address::parse(&to)?, PostgresOptions::default()).await?;
+        secateur_index::postgres::promote(&from, &to, |at| progress.at(at.at, at.end)).await
+    });
+    progress.end();
+    let moved = moved?;
+    let moved = Moved { tables: moved.tables.into_iter().collect(), next: moved.next };
+    ui.answer(&moved, || {
+        let mut sheet = Sheet::default();
+        for (table, rows) in &moved.tables {
+            sheet.row(table, format_args!("{} rows, the same on both sides", count(*rows)));
+        }
+        sheet.row(
+            "next",
+            format_args!("block {}; go on with --sink <the new one>", count(moved.next)),
+        );
+        sheet.finish()
+    })
 }

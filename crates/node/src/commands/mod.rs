@@ -31,7 +31,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
         Command::Node(args) => node::run(&args, named),
-        Command::Index(command) => index::run(command, named, ui),
+        Command::Index(command) => index::run(*command, named, ui),
         Command::Archive(args) => archive::run(&args, ui),
         Command::Config(verb) => config::run(&verb, ui),
         Command::Status => status::run(&open(named)?, ui),

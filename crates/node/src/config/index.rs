@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use alloy_primitives::{Address, B256};
 use secateur_archive::{ArchiveUrl, Grain};
+use secateur_core::Strength;
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
 use secateur_index::source::GrpcOptions;
@@ -43,6 +44,7 @@ pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
     layers.flag("index.log_addresses", "log-address", many(&args.log_address));
     layers.flag("index.log_topics", "log-topic", many(&args.log_topic));
     layers.flag("index.workers", "workers", args.workers.map(|n| n.to_string()));
+    layers.flag("index.budget_bytes", "budget-bytes", args.budget_bytes.clone());
     layers.flag("index.http", "http", args.http.clone());
     layers.flag("chain.id", "chain-id", args.chain_id.map(|id| id.to_string()));
     layers.flag("log.level", "log", args.log.clone());
@@ -81,8 +83,10 @@ pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job,
         logs: logs(layers)?,
         on_pruned: layers.must("index.on_pruned", on_pruned)?,
         consumer: layers.read("index.consumer", |text| Ok(text.to_owned()))?,
+        strength: if args.hard { Strength::Hard } else { Strength::Soft },
         retention_days: (days > 0).then_some(days),
         workers,
+        budget_bytes: layers.must("index.budget_bytes", bytes)?,
         http: layers.read("index.http", address)?,
         chain_id: layers.read("chain.id", number)?,
         once: args.once,
@@ -130,12 +134,14 @@ pub(crate) fn grain(layers: &Layers) -> Result<Grain, NodeError> {
     let grain = Grain {
         daily: layers.must("archive.daily", truth)?,
         max_blocks: layers.read("archive.part_blocks", number)?,
-        max_bytes: layers.must("archive.part_bytes", |text| {
-            secateur_core::parse_bytes(text).map_err(|error| error.to_string())
-        })?,
+        max_bytes: layers.must("archive.part_bytes", bytes)?,
     };
     grain.check().map_err(|error| NodeError::Usage(error.to_string()))?;
     Ok(grain)
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    secateur_core::parse_bytes(text).map_err(|error| error.to_string())
 }
 
 fn verify(text: &str) -> Result<Verify, String> {

@@ -60,6 +60,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("auth.admin_tokens", "", "a file of tokens that may do everything, a line each"),
     key("limits.body_bytes", "5MiB", "the largest HTTP request"),
     key("limits.message_bytes", "64MiB", "the largest gRPC message"),
+    key("limits.answer_bytes", "256MiB", "memory of all answers under way; more are refused"),
     key("limits.concurrency", "64", "requests that are answered at once; more wait"),
     key("limits.waiting", "1024", "requests that wait at most; more are refused"),
     key("limits.requests_per_second", "0", "of one address; 0 means no limit"),
@@ -134,6 +135,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("index.log_addresses", "", "contracts whose logs are kept, set apart by commas; or `all`"),
     key("index.log_topics", "", "first topics whose logs are kept, set apart by commas"),
     key("index.workers", "1", "workers that share a backfill (PostgreSQL)"),
+    key("index.budget_bytes", "64MiB", "payload bytes that wait between source and sink at most"),
     key("index.http", "", "where the read-only API and the metrics of the index listen"),
 ];
 

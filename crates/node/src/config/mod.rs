@@ -71,6 +71,7 @@ pub(crate) struct TokenFiles {
 pub(crate) struct Limits {
     pub(crate) body_bytes: usize,
     pub(crate) message_bytes: usize,
+    pub(crate) answer_bytes: usize,
     pub(crate) concurrency: usize,
     pub(crate) waiting: usize,
     pub(crate) requests_per_second: u32,
@@ -190,6 +191,7 @@ fn limits(layers: &Layers) -> Result<Limits, NodeError> {
     Ok(Limits {
         body_bytes: layers.must("limits.body_bytes", size)?,
         message_bytes: layers.must("limits.message_bytes", size)?,
+        answer_bytes: layers.must("limits.answer_bytes", size)?,
         concurrency: count("limits.concurrency")?,
         waiting: count("limits.waiting")?,
         requests_per_second: layers.must("limits.requests_per_second", number)?,

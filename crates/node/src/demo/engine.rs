@@ -9,6 +9,7 @@ use secateur_core::{Block, HoldKind, StopReason};
 use secateur_store::ground::disk::DiskStore;
 
 use super::feed::Feed;
+use super::indexing::CONSUMER;
 use super::tally::Tally;
 
 /// A stop is noticed at least this often while waiting.
@@ -90,13 +91,14 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// A chain that outruns its archive would outgrow its budget, because nothing is cut that is
-    /// not archived. This chain is ours, so it waits.
+    /// A chain that outruns its archive or its index would outgrow its budget, because nothing is
+    /// cut that they do not have. This chain is ours, so it waits.
     fn wait_for_archive(&self) -> Result<(), anyhow::Error> {
         while !self.stop.load(Ordering::Acquire) {
             let stopped_by = self.store.need_prune()?.blocked_by;
             let Some(StopReason::Hold { hold, .. }) = stopped_by else { return Ok(()) };
-            if hold != HoldKind::Archive.to_string() {
+            let index = HoldKind::Export(CONSUMER.into());
+            if ![HoldKind::Archive, index].iter().any(|kind| kind.to_string() == hold) {
                 return Ok(());
             }
             std::thread::sleep(NAP);

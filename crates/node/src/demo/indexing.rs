@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use secateur_archive::{Codec, Grain, Settings};
+use secateur_core::Strength;
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
 use secateur_index::source::GrpcOptions;
@@ -22,6 +23,8 @@ use crate::service::{NodeFile, Service};
 
 /// Where the archive is in the data directory.
 pub(super) const ARCHIVE: &str = "archive";
+/// The index's name as a consumer: nothing is cut that it does not have.
+pub(super) const CONSUMER: &str = "demo-index";
 /// A part holds this share of the budget before compression, so that pruning never waits long.
 const PARTS_PER_BUDGET: u64 = 8;
 const LEAST_PART: u64 = 256 << 10;
@@ -85,9 +88,11 @@ fn job(path: &Path, service: &Service, budget: u64) -> Result<Job, anyhow::Error
         verify: Verify::Full,
         logs: LogFilter::All,
         on_pruned: OnPruned::Rebase,
-        consumer: Some("demo".into()),
+        consumer: Some(CONSUMER.into()),
+        strength: Strength::Hard,
         retention_days: None,
         workers: 1,
+        budget_bytes: 8 << 20,
         http: None,
         chain_id: None,
         once: false,
@@ -170,5 +175,5 @@ fn work(job: &Job, stop: watch::Receiver<bool>, look: Arc<Look>) -> Result<Done,
         .thread_name("secateur-index")
         .build()
         .context("starting the threads that index")?;
-    runtime.block_on(indexer::run(job, stop, look))
+    runtime.block_on(Box::pin(indexer::run(job, stop, look)))
 }

@@ -71,6 +71,9 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     // Nothing is cut before it is archived, unless there is no archive.
     let settings = demo.store.settings();
     demo.store.set_settings(Settings { archive_hold: !args.no_archive, ..settings })?;
+    if args.no_archive {
+        demo.store.remove_consumer(indexing::CONSUMER)?;
+    }
     let service = Service::start(data, &config(args, &path)?, options)?;
     let indexing = if args.no_archive {
         None

@@ -2,7 +2,7 @@
 //! hashes by height.
 
 use bytes::Bytes;
-use secateur_core::{BlockMeta, Height};
+use secateur_core::{BlockHash, BlockMeta, Height};
 use serde_json::{Value, json};
 
 use super::FollowError;
@@ -40,6 +40,14 @@ impl Final {
             Self::None | Self::Unknown(_) => None,
         }
     }
+
+    /// Its hash, if the source says which block it is.
+    pub(super) fn hash(&self) -> Option<BlockHash> {
+        match self {
+            Self::Block(meta) => Some(meta.hash),
+            Self::Deep(_) | Self::None | Self::Unknown(_) => None,
+        }
+    }
 }
 
 /// Asks for chain, head and finality in one request.
@@ -58,11 +66,22 @@ pub(super) async fn heads(
     let newest = header(None, &newest)?;
     let last_final = match (confirmations, answers.next()) {
         (Some(depth), _) => newest.height.checked_sub(depth).map_or(Final::None, Final::Deep),
-        (None, Some(Ok(Some(raw)))) => Final::Block(header(None, &raw)?),
+        (None, Some(Ok(Some(raw)))) => final_of(&newest, header(None, &raw)?),
         (None, Some(Ok(None)) | None) => Final::None,
         (None, Some(Err(refusal))) => Final::Unknown(refusal.to_string()),
     };
     Ok(Heads { chain_id, newest, last_final })
+}
+
+/// What a source calls final, unless it cannot be: above its newest block, or another one of that
+/// height. Two machines behind one address may answer so, and what is final stays final.
+fn final_of(newest: &BlockMeta, last_final: BlockMeta) -> Final {
+    if last_final.height < newest.height || last_final.hash == newest.hash {
+        return Final::Block(last_final);
+    }
+    let (height, newest) = (last_final.height, newest.height);
+    tracing::debug!(height, newest, "a final block that is not below the newest one is no news");
+    Final::None
 }
 
 /// Asks which chain it is.

@@ -1,7 +1,8 @@
 //! JSON-RPC's own words: what a call looks like, and how an answer is told from a refusal.
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -133,6 +134,36 @@ pub(super) fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect()
 }
 
+/// The list of a body, which has no more answers than there were calls: a list of very many tiny
+/// ones would take many times its own length in memory.
+fn replies(body: &Bytes, asked: usize) -> Result<Vec<Reply<'_>>, serde_json::Error> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let replies = from.deserialize_seq(AtMost(asked))?;
+    from.end()?;
+    Ok(replies)
+}
+
+struct AtMost(usize);
+
+impl<'de> Visitor<'de> for AtMost {
+    type Value = Vec<Reply<'de>>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of answers")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
+        let mut replies = Vec::new();
+        while let Some(reply) = items.next_element()? {
+            if replies.len() >= self.0 {
+                return Err(S::Error::custom("there are more answers than calls"));
+            }
+            replies.push(reply);
+        }
+        Ok(replies)
+    }
+}
+
 /// The answers of a body, in the order of the calls.
 pub(super) fn answers(body: &Bytes, asked: usize, batched: bool) -> Result<Vec<Answer>, Nonsense> {
     let not_rpc = |error: serde_json::Error| Nonsense::NotRpc(shown(&error.to_string()));
@@ -145,7 +176,7 @@ pub(super) fn answers(body: &Bytes, asked: usize, batched: bool) -> Result<Vec<A
             answer => Ok(vec![answer]),
         };
     }
-    let replies: Vec<Reply<'_>> = serde_json::from_slice(body).map_err(not_rpc)?;
+    let replies = replies(body, asked).map_err(not_rpc)?;
     let mut found: Vec<Option<Answer>> = vec![None; asked];
     let mut count = 0;
     for reply in replies {
@@ -194,6 +225,10 @@ mod tests {
         }
         let whole = r#"{"id":null,"error":{"code":-32600,"message":"no batches"}}"#;
         assert!(matches!(read(whole, 2), Err(Nonsense::Batch(_))));
+        let many: Bytes = format!("[{}{{}}]", "{},".repeat(9)).into();
+        assert!(
+            matches!(answers(&many, 9, true), Err(Nonsense::NotRpc(why)) if why.contains("more answers"))
+        );
         assert!(matches!(
             read(r#"[{"id":null,"error":{"code":1,"message":"x"}}]"#, 2),
             Err(Nonsense::Batch(_))

@@ -160,7 +160,8 @@ impl Follower {
             teller: &self.teller,
             config: &self.config,
         };
-        let task = Task { first, parent: tip.map(|tip| tip.hash), target, last_final };
+        let parent = tip.map(|tip| tip.hash);
+        let task = Task { first, parent, target, last_final, final_hash: heads.last_final.hash() };
         let ended = pipeline::run(works, task, &mut self.progress).await;
         let now = self.ours.tip().await?;
         self.see(now, target);

@@ -54,8 +54,9 @@ pub(super) struct Task {
     pub(super) parent: Option<BlockHash>,
     /// The last block.
     pub(super) target: Height,
-    /// The newest block that the source calls final.
+    /// The newest block that the source calls final, and which one it is, if it says so.
     pub(super) last_final: Option<Height>,
+    pub(super) final_hash: Option<BlockHash>,
 }
 
 /// How a leg ended.
@@ -241,6 +242,13 @@ impl<'a> Leg<'a> {
         let (Some(durable), Some(last_final)) = (self.durable, self.task.last_final) else {
             return Ok(());
         };
+        if durable >= last_final
+            && let Some(theirs) = self.task.final_hash
+            && self.works.ours.hash_at(last_final).await?.is_some_and(|here| here != theirs)
+        {
+            // It speaks of another branch: the next round looks where they part.
+            return Ok(());
+        }
         self.works.ours.finalize(durable.min(last_final)).await
     }
 

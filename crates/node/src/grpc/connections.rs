@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::Stream;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep};
 use tonic::transport::server::Connected;
 
@@ -22,18 +23,38 @@ const MOST: usize = 1_024;
 /// server's pings well before.
 const SILENCE: Duration = Duration::from_mins(1);
 
+/// The first words of HTTP/2, or of TLS before it, come within this time, however they trickle: no
+/// ping is sent before them.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long those words are.
+const GREETING_BYTES: usize = 24;
+
 /// How long accepting rests after it failed: the process is out of files, most likely.
 const REST: Duration = Duration::from_millis(100);
 
 /// Where a request comes from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+#[derive(Debug, Clone)]
+pub(super) struct Peer(pub(super) IpAddr, Arc<Mutex<Option<oneshot::Sender<()>>>>);
+
+impl Peer {
+    /// Ends its connection.
+    pub(super) fn hang_up(&self) {
+        if let Some(end) = self.1.lock().take() {
+            // It may have ended by itself.
+            end.send(()).unwrap_or_default();
+        }
+    }
+}
 
 /// One connection. Its place is given back when it ends.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
     peer: Peer,
+    /// Says that it is to end.
+    hung_up: Option<oneshot::Receiver<()>>,
+    /// Bytes that came, until they are a greeting.
+    heard: usize,
     silence: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
@@ -67,12 +88,26 @@ impl Connection {
     fn new(stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) -> Self {
         // Without it answers are only later, not wrong.
         stream.set_nodelay(true).unwrap_or_default();
+        let (end, hung_up) = oneshot::channel();
         Self {
             stream,
-            peer: Peer(peer.ip().to_canonical()),
-            silence: Box::pin(tokio::time::sleep(SILENCE)),
+            peer: Peer(peer.ip().to_canonical(), Arc::new(Mutex::new(Some(end)))),
+            hung_up: Some(hung_up),
+            heard: 0,
+            silence: Box::pin(tokio::time::sleep(GREETING)),
             _place: place,
         }
+    }
+}
+
+impl Connection {
+    fn is_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
+        let told = self.hung_up.as_mut().is_none_or(|told| Pin::new(told).poll(cx).is_ready());
+        if told {
+            // It must not be asked again.
+            self.hung_up = None;
+        }
+        told
     }
 }
 
@@ -80,7 +115,7 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        self.peer
+        self.peer.clone()
     }
 }
 
@@ -90,13 +125,20 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
         match Pin::new(&mut self.stream).poll_read(cx, into) {
+            Poll::Pending if self.is_hung_up(cx) => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+            }
             Poll::Pending => {
                 ready!(self.silence.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             read @ Poll::Ready(_) => {
-                self.silence.as_mut().reset(Instant::now() + SILENCE);
+                self.heard = self.heard.saturating_add(into.filled().len() - before);
+                if self.heard >= GREETING_BYTES {
+                    self.silence.as_mut().reset(Instant::now() + SILENCE);
+                }
                 read
             }
         }

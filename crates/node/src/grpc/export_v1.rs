@@ -9,6 +9,7 @@ use secateur_proto::export::v1::{
 };
 use tonic::{Request, Response, Status};
 
+use super::held::held;
 use super::{ENVELOPE, convert, status};
 use crate::service::Node;
 
@@ -43,11 +44,15 @@ impl export_server::Export for Export {
         let ExportBlocksRequest { cursor, max_bytes } = request.into_inner();
         let cursor = cursor.map(convert::cursor_in).transpose().map_err(|e| status::export(&e))?;
         let max_bytes = max_bytes.unwrap_or(DEFAULT_EXPORT_BYTES).min(self.most_bytes);
-        let asked = self.node.ask(move |store| Ok(store.export_blocks(cursor, max_bytes)?)).await;
-        let reply = asked.map_err(|error| status::export(&error))?;
-        Ok(Response::new(ExportBlocksResponse {
-            chunks: reply.chunks.into_iter().map(convert::chunk).collect(),
-            next_cursor: reply.next_cursor.map(convert::cursor_out),
-        }))
+        let node = Arc::clone(&self.node);
+        let asked = self.node.ask(move |store| {
+            let reply = store.export_blocks(cursor, max_bytes)?;
+            let reply = ExportBlocksResponse {
+                chunks: reply.chunks.into_iter().map(convert::chunk).collect(),
+                next_cursor: reply.next_cursor.map(convert::cursor_out),
+            };
+            held(&node, reply)
+        });
+        asked.await.map_err(|error| status::export(&error))
     }
 }

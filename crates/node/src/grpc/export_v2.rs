@@ -1,9 +1,9 @@
 //! `secateur.export.v2.Export`: blocks as a stream.
 //!
-//! A stream is a task that takes turns: a batch of blocks is read on a thread that may block, each
-//! block under a pin of its own, and then handed to the client through a short queue. While a slow
-//! client lets the queue stand full, nothing is read and nothing is pinned. At most the queue, one
-//! batch and one whole block are in memory.
+//! A stream is a task that takes turns: a batch of blocks is read on a thread that may block, one
+//! block or at most 1 MiB of them under a pin, and then handed to the client through a short queue.
+//! While a slow client lets the queue stand full, nothing is read and nothing is pinned. At most the
+//! queue, one batch and one whole block are in memory.
 
 use std::pin::Pin;
 use std::sync::Arc;

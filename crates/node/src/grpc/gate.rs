@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use secateur_proto::ERROR_TRAILER;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response, header};
@@ -13,7 +14,7 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::connections::Peer;
-use super::status;
+use super::{held, status};
 use crate::security::{Caller, Guard, Role, grpc_role};
 use crate::service::{ApiError, Node};
 
@@ -84,6 +85,12 @@ fn refuse(role: Role, path: &str, error: &ApiError) -> Status {
     status::plain(error)
 }
 
+/// A message that is too long is out of range to tonic. Here that code means pruned, and comes
+/// with details.
+fn is_oversize(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && status.metadata().get_bin(ERROR_TRAILER).is_none()
+}
+
 impl<S> Layer<S> for Gate {
     type Service = Gated<S>;
 
@@ -115,6 +122,7 @@ where
                 return Box::pin(async move { Ok(status.into_http()) });
             }
         };
+        let peer = request.extensions().get::<Peer>().cloned();
         let untimed = UNTIMED.contains(&path.as_str());
         request.extensions_mut().insert(caller);
         let answer = self.inner.call(request);
@@ -130,9 +138,15 @@ where
             };
             // A refusal is told in the headers, unless it comes in the middle of a stream.
             let refused = Status::from_header_map(answer.headers());
-            let code = refused.map_or(Code::Ok, |status| status.code());
+            let (answer, code) = match refused {
+                Some(status) if is_oversize(&status) => {
+                    let status = Status::resource_exhausted(status.message());
+                    (status.into_http(), Code::ResourceExhausted)
+                }
+                refused => (answer, refused.map_or(Code::Ok, |status| status.code())),
+            };
             node.metrics.grpc(&path, code, began.elapsed().as_secs_f64());
-            Ok(answer)
+            Ok(held::keep(answer, peer, timeout))
         })
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use secateur_core::{BlockHash, ExplainTx, Height, TxId};
 use secateur_proto::history::v1::{self as pb, block_ref, history_server};
 use secateur_store::ground::disk::DiskStore;
 use secateur_store::{TransactionView, TxLocation};
 use tonic::{Request, Response, Status};
 
+use super::held::held;
 use super::{ENVELOPE, convert, status};
 use crate::service::{ApiError, Node, Sought, locator};
 use crate::vault::Archived;
@@ -35,12 +37,13 @@ impl History {
         answer.map(Response::new).map_err(|error| status::history(&error))
     }
 
-    async fn look<T: Send + 'static>(
+    /// Looks something up that may be long; its memory is counted until it is sent.
+    async fn look<T: Message + 'static>(
         &self,
         question: impl FnOnce(&Node) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let answer = self.node.look(question).await;
-        answer.map(Response::new).map_err(|error| status::history(&error))
+        let asked = self.node.look(move |node| held(node, question(node)?)).await;
+        asked.map_err(|error| status::history(&error))
     }
 
     /// What fits into an answer.

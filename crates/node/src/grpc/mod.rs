@@ -11,6 +11,7 @@ mod entry;
 mod export_v1;
 mod export_v2;
 mod gate;
+mod held;
 mod history;
 mod status;
 mod tls;

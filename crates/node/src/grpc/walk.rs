@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use secateur_core::{BlockMeta, Height, Segment};
 use secateur_proto::export::v2::{Frame, Meta, StreamRequest, StreamResponse};
+use secateur_store::BlockRecord;
 use secateur_store::ground::disk::DiskStore;
 
 use super::convert;
@@ -29,6 +30,9 @@ enum Next {
     /// There is no higher number.
     Nowhere,
 }
+
+/// Payloads of a block, in their order.
+type Wanted = Vec<(Segment, Bytes)>;
 
 /// Where a stream stands.
 #[derive(Debug)]
@@ -107,43 +111,52 @@ impl Walk {
             if self.last.is_some_and(|last| height > last) {
                 return Ok(After::End);
             }
-            if store.get_head().is_none_or(|head| height > head) {
-                return Ok(After::CaughtUp);
-            }
-            let payloads = match self.payloads(store, height) {
+            let head = match store.get_head() {
+                Some(head) if height <= head => head,
+                _ => return Ok(After::CaughtUp),
+            };
+            let last = self.last.map_or(head, |last| last.min(head));
+            let read = match self.read_some(store, height, last) {
                 // It was the oldest one a moment ago; another is by now.
                 Err(ApiError::Pruned { .. }) if self.next == Next::Oldest => continue,
                 read => read?,
             };
-            let (meta, payloads) = payloads;
-            gather.block(&meta, payloads);
-            self.next = height.checked_add(1).map_or(Next::Nowhere, Next::At);
+            for (meta, payloads) in read {
+                self.next = meta.height.checked_add(1).map_or(Next::Nowhere, Next::At);
+                gather.block(&meta, payloads);
+            }
         }
         Ok(After::More)
     }
 
-    /// The payloads of one block that are wanted, read under one pin.
-    fn payloads(
+    /// The wanted payloads of a block, and of those after it that can be read in one go with it.
+    /// They share a pin, which is gone before anything is sent.
+    fn read_some(
         &self,
         store: &DiskStore,
         height: Height,
-    ) -> Result<(BlockMeta, Vec<(Segment, Bytes)>), ApiError> {
+        last: Height,
+    ) -> Result<Vec<(BlockMeta, Wanted)>, ApiError> {
         let read = || {
             if let [segment] = *self.segments {
                 let (record, bytes) = store.get_payload(height, segment)?;
-                return Ok((record.meta, vec![(segment, bytes.into())]));
+                return Ok(vec![(record.meta, vec![(segment, bytes.into())])]);
             }
-            let (record, bytes) = store.get_payloads(height)?;
+            let found = store.get_blocks(height, last, MOST as u64)?;
             // The pieces share the memory.
-            let mut rest = Bytes::from(bytes);
-            let mut wanted = Vec::with_capacity(self.segments.len());
-            for (segment, len) in Segment::ALL.into_iter().zip(record.lens) {
-                let payload = rest.split_to(rest.len().min(len as usize));
-                if self.segments.contains(&segment) {
-                    wanted.push((segment, payload));
+            let mut rest = Bytes::from(found.bytes);
+            let cut = |record: BlockRecord| {
+                let all = Segment::ALL.into_iter().zip(record.lens);
+                let mut wanted = Wanted::with_capacity(self.segments.len());
+                for (segment, len) in all {
+                    let payload = rest.split_to(rest.len().min(len as usize));
+                    if self.segments.contains(&segment) {
+                        wanted.push((segment, payload));
+                    }
                 }
-            }
-            Ok((record.meta, wanted))
+                (record.meta, wanted)
+            };
+            Ok(found.records.into_iter().map(cut).collect())
         };
         read().map_err(|error| match error {
             // Not above the head and not pruned: it never was here.
@@ -173,7 +186,7 @@ struct Gather {
 
 impl Gather {
     /// Cuts a block's payloads into frames. The pieces share the payload's memory.
-    fn block(&mut self, meta: &BlockMeta, payloads: Vec<(Segment, Bytes)>) {
+    fn block(&mut self, meta: &BlockMeta, payloads: Wanted) {
         let mut first = Some(Meta {
             hash: Bytes::copy_from_slice(&meta.hash.0),
             parent_hash: Bytes::copy_from_slice(&meta.parent_hash.0),

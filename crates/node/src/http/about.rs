@@ -103,16 +103,16 @@ pub(super) const BLOCK: About = About::new(
     "What is known of a block, or one of its payloads.",
     &[(JSON, "Block"), (BYTES, "")],
 )
-.with(&[BLOCK_NAME, PAYLOAD], &[304, 400, 404, 410]);
+.with(&[BLOCK_NAME, PAYLOAD], &[304, 400, 404, 410, 502]);
 pub(super) const TRANSACTION: About =
     About::new("getTransaction", "Where a transaction is.", &[(JSON, "Transaction")])
-        .with(&[HASH], &[202, 400, 404, 410]);
+        .with(&[HASH], &[202, 400, 404, 410, 502]);
 pub(super) const RECEIPT: About = About::new(
     "getReceipt",
     "Where a receipt is, or its bytes.",
     &[(JSON, "Receipt"), (BYTES, "")],
 )
-.with(&[HASH, RECEIPT_PAYLOAD], &[202, 400, 404, 410]);
+.with(&[HASH, RECEIPT_PAYLOAD], &[202, 400, 404, 410, 502]);
 pub(super) const EXPLAIN_BLOCK: About = About::new(
     "explainBlock",
     "The story of a block: here, cut (when and why), not yet, or never.",

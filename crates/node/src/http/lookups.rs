@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use secateur_core::{
     BlockHash, BlockMeta, Height, Locator, Segment, TxId, tx_index as core_tx_index,
 };
@@ -172,7 +173,13 @@ pub(super) async fn block(
     let known = headers.get(IF_NONE_MATCH).cloned();
     let found = app.node.look(move |node| payload_of(node, name, segment, known.as_ref()));
     let (found, bytes) = found.await?;
+    let bytes = bytes.map(|bytes| held(&app, bytes)).transpose()?;
     Ok(payload_answer(&found, segment, bytes))
+}
+
+/// Bytes on their way out, in their room.
+fn held(app: &App, bytes: Vec<u8>) -> Result<Bytes, ApiError> {
+    Ok(app.node.rooms.take(bytes.len())?.around(bytes))
 }
 
 /// A payload of a block; no bytes if the client has them already.
@@ -237,7 +244,7 @@ fn is_known(known: &HeaderValue, etag: &str) -> bool {
         .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
 }
 
-fn payload_answer(found: &Found, segment: Segment, bytes: Option<Vec<u8>>) -> Response {
+fn payload_answer(found: &Found, segment: Segment, bytes: Option<Bytes>) -> Response {
     let mut response = match bytes {
         Some(bytes) => answers::body(StatusCode::OK, BYTES, bytes),
         None => StatusCode::NOT_MODIFIED.into_response(),
@@ -334,7 +341,7 @@ pub(super) async fn receipt(
     let tx_id: TxId = said(said(hash)?.0.parse())?;
     let (transaction, receipt) = app.node.look(move |node| receipt_of(node, tx_id)).await?;
     if said(asked)?.payload == Some(ReceiptPayload::Receipt) {
-        return Ok(answers::body(StatusCode::OK, BYTES, receipt));
+        return Ok(answers::body(StatusCode::OK, BYTES, held(&app, receipt)?));
     }
     Ok(answers::json(&ReceiptAnswer { transaction, receipt_bytes: receipt.len() }))
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
@@ -79,6 +80,8 @@ impl Table {
         router
             .fallback(gate::no_route)
             .method_not_allowed_fallback(gate::no_method)
+            // The gate has measured every body; axum would allow 2 MiB, whatever is configured.
+            .layer(DefaultBodyLimit::disable())
             .with_state(Arc::clone(app))
     }
 }

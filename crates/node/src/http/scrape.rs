@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
@@ -22,6 +23,8 @@ use crate::follow::Standing;
 use crate::service::{ApiError, Node};
 
 pub(super) const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What is sent to whoever does not ask for that.
+const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A scrape waits no longer for the status; it then tells only what was counted.
 const STATUS: Duration = Duration::from_secs(5);
 /// How old the number of due blocks may be before it is counted again.
@@ -79,7 +82,7 @@ impl PastDue {
     }
 }
 
-pub(super) async fn scrape(State(app): State<Arc<App>>) -> Answer {
+pub(super) async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
     let node = &app.node;
     let asked = node.ask(|store| Ok(store.get_prune_status()?));
     let status = match timeout(STATUS, asked).await {
@@ -107,7 +110,38 @@ pub(super) async fn scrape(State(app): State<Arc<App>>) -> Answer {
         .and_then(|()| text::encode_registry(&mut page, &gauges.registry))
         .and_then(|()| text::encode_eof(&mut page));
     written.map_err(|error| ApiError::Internal(error.to_string()))?;
-    Ok(answers::body(StatusCode::OK, KIND, page))
+    let wanted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if wanted.contains("application/openmetrics-text") {
+        return Ok(answers::body(StatusCode::OK, KIND, page));
+    }
+    Ok(answers::body(StatusCode::OK, PLAIN, plain(&page)))
+}
+
+/// The same page in the format from before `OpenMetrics`, which every tool reads: a name there is
+/// that of its samples, and neither `info` nor an end of the page is known.
+fn plain(page: &str) -> String {
+    let mut plain = String::with_capacity(page.len());
+    let mut help = "";
+    for line in page.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("HELP"), Some(_), Some(text)) => help = text,
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (suffix, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    kind => ("", kind),
+                };
+                let about = [("HELP", help), ("TYPE", kind)];
+                for (what, text) in about {
+                    plain.extend(["# ", what, " ", name, suffix, " ", text, "\n"]);
+                }
+            }
+            (Some("#"), ..) => {}
+            _ => plain.extend([line, "\n"]),
+        }
+    }
+    plain
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use secateur_archive::{Archive, Check, Codec, Grain};
-use secateur_core::Height;
+use secateur_core::{Height, Strength};
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
 use secateur_index::source::GrpcOptions;
@@ -51,8 +51,12 @@ pub(crate) struct Job {
     pub(crate) logs: LogFilter,
     pub(crate) on_pruned: OnPruned,
     pub(crate) consumer: Option<String>,
+    /// How strong the consumer's hold is.
+    pub(crate) strength: Strength,
     pub(crate) retention_days: Option<u32>,
     pub(crate) workers: usize,
+    /// Payload bytes in flight at most.
+    pub(crate) budget_bytes: u64,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) chain_id: Option<u64>,
     /// Ends when everything is written.

@@ -69,12 +69,14 @@ pub(crate) async fn run(
 ) -> Result<Done, anyhow::Error> {
     crypto::install_provider();
     match &job.source {
-        BlocksFrom::Node(options) => with_source(job, GrpcSource::new(options)?, stop, look).await,
+        BlocksFrom::Node(options) => {
+            Box::pin(with_source(job, GrpcSource::new(options)?, stop, look)).await
+        }
         BlocksFrom::Archive(place) => {
             let archive = Archive::open(&place.url, &place.settings)?;
             let chain_id = only_chain(&archive, job.chain_id).await?;
             let source = ArchiveSource::new(archive, chain_id, job.check());
-            with_source(job, source, stop, look).await
+            Box::pin(with_source(job, source, stop, look)).await
         }
     }
 }
@@ -252,10 +254,12 @@ fn worker_options(job: &Job, chain_id: u64) -> WorkerOptions {
     WorkerOptions {
         logs: job.logs.to_string(),
         consumer: job.consumer.clone(),
+        strength: job.strength,
         on_pruned: job.on_pruned,
         until: job.to,
         follow: !job.once,
         retention_days: job.retention_days,
+        budget_bytes: job.budget_bytes,
         ..WorkerOptions::new(chain_id)
     }
 }

@@ -18,7 +18,7 @@ use super::errors::{PRUNED, RpcError, SERVER, honest};
 use super::methods::render;
 use super::params::{At, Filter, FilterBlocks, Tag};
 use super::receipts::{LogBlock, decode};
-use crate::service::{ApiError, Node, Sought};
+use crate::service::{ApiError, Node, Room, Sought};
 use crate::vault::Vault;
 
 /// Blocks that one step looks at. Between steps others get their turn, and a caller who left is
@@ -42,7 +42,7 @@ pub(super) async fn answer(
 ) -> Result<Option<Vec<u8>>, RpcError> {
     let filter = Arc::new(Sieve::new(filter));
     for _ in 0..ATTEMPTS {
-        let mut scan = Scan::new(Arc::clone(&filter), deadline, room);
+        let mut scan = Scan::new(Arc::clone(&filter), deadline, room, node.rooms.empty());
         loop {
             let asked = Arc::clone(node);
             let step = node.ask(move |_| Ok(scan.step(&asked))).await??;
@@ -109,6 +109,8 @@ struct Scan {
     stands_on: Option<BlockHash>,
     found: Vec<Log>,
     bytes: usize,
+    /// The memory of what was found.
+    held: Room,
 }
 
 enum Step {
@@ -128,9 +130,9 @@ enum Looked {
 }
 
 impl Scan {
-    fn new(sieve: Arc<Sieve>, deadline: Instant, room: usize) -> Self {
+    fn new(sieve: Arc<Sieve>, deadline: Instant, room: usize, held: Room) -> Self {
         let (range, stands_on, found, bytes) = (None, None, Vec::new(), 0);
-        Self { sieve, deadline, room, range, stands_on, found, bytes }
+        Self { sieve, deadline, room, range, stands_on, found, bytes, held }
     }
 
     /// Looks at some blocks more, or says what the scan came to.
@@ -217,6 +219,7 @@ impl Scan {
             if self.bytes > self.room {
                 return Ok(Looked::TooLong);
             }
+            self.held.grow(self.bytes)?;
         }
         Ok(Looked::Taken)
     }
@@ -326,7 +329,9 @@ mod tests {
         let blocks = FilterBlocks::Range { from, to: At::Tag(Tag::Latest) };
         let filter = Filter { blocks, addresses: HashSet::new(), topics: Vec::new() };
         let deadline = Instant::now() + Duration::from_mins(1);
-        match Scan::new(Arc::new(Sieve::new(filter)), deadline, usize::MAX).step(&bench.node) {
+        let held = bench.node.rooms.empty();
+        let scan = Scan::new(Arc::new(Sieve::new(filter)), deadline, usize::MAX, held);
+        match scan.step(&bench.node) {
             Ok(Step::On(scan)) => *scan,
             _ => panic!("there is more to do"),
         }

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 pub(crate) use cache::Cache;
 
-use crate::service::{ApiError, Node};
+use crate::service::{ApiError, Node, Room};
 use envelope::{Body, Frame};
 use errors::RpcError;
 
@@ -39,19 +39,20 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Answers the body of one POST: a call or a batch. None means that there is nothing to say.
 pub(crate) async fn answer(node: &Arc<Node>, body: &[u8]) -> Option<Bytes> {
-    answer_within(node, body, MAX_ANSWER_BYTES).await.map(Bytes::from)
+    answer_within(node, body, MAX_ANSWER_BYTES).await
 }
 
-async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Option<Vec<u8>> {
+async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Option<Bytes> {
     let mut desk = Desk {
         node,
         deadline: Instant::now() + node.limits.timeout,
         most_bytes,
         full: false,
+        room: node.rooms.empty(),
         out: Vec::new(),
     };
     match envelope::open(body, node.limits.batch) {
-        Err(error) => return Some(envelope::refusal(error)),
+        Err(error) => return Some(envelope::refusal(error).into()),
         Ok(Body::Single(frame)) => {
             desk.serve(frame).await;
         }
@@ -66,7 +67,8 @@ async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Opti
             desk.out.push(b']');
         }
     }
-    (!desk.out.is_empty()).then_some(desk.out)
+    let Desk { room, out, .. } = desk;
+    (!out.is_empty()).then(|| room.around(out))
 }
 
 /// Answers the calls of one body in their order, inside one time and one size.
@@ -76,6 +78,8 @@ struct Desk<'a> {
     most_bytes: usize,
     /// An answer did not fit any more; no later one is tried.
     full: bool,
+    /// The memory of what is said so far.
+    room: Room,
     out: Vec<u8>,
 }
 
@@ -115,7 +119,9 @@ impl Desk<'_> {
             Err(_) => return Err(ApiError::Timeout.into()),
         };
         self.full = answer.is_none();
-        answer.ok_or_else(|| too_large(self.most_bytes))
+        let answer = answer.ok_or_else(|| too_large(self.most_bytes))?;
+        self.room.grow(self.out.len().saturating_add(answer.len()))?;
+        Ok(answer)
     }
 }
 

@@ -335,6 +335,7 @@ async fn what_was_cut_is_4444_by_number_by_hash_and_by_transaction() {
         assert_eq!(error["code"], 4444, "{method}: {error}");
         let wanted = json!({
             "requested": requested, "earliestAvailable": "0x28", "prunedBeforeBlock": "0x27",
+            "locator": { "provider": "fs", "key": "parts/0-9" },
         });
         assert_eq!(error["data"], wanted, "{method}");
     }

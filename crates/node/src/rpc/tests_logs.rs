@@ -275,3 +275,26 @@ async fn a_scan_never_mixes_two_sides_of_a_fork() {
     }
     swapping.await.unwrap();
 }
+
+#[tokio::test]
+async fn answers_that_are_still_on_their_way_leave_less_room_for_others() {
+    let blocks = chain(40);
+    let bench = Bench::with_limits(&blocks, Limits { answer_bytes: 1 << 20, ..LIMITS });
+    let logs = json!([{ "fromBlock": "0x0", "toBlock": "latest" }]);
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": logs });
+    let (call, mut on_their_way) = (call.to_string(), Vec::new());
+    let refused = loop {
+        let answer = super::answer(&bench.node, call.as_bytes()).await.unwrap();
+        let read: Value = serde_json::from_slice(&answer).unwrap();
+        if read.get("error").is_some() {
+            break read;
+        }
+        on_their_way.push(answer);
+    };
+    assert_eq!(refused["error"]["code"], -32_005, "{refused}");
+    let bytes: usize = on_their_way.iter().map(bytes::Bytes::len).sum();
+    assert!(!on_their_way.is_empty() && bytes <= 1 << 20, "{bytes}");
+    assert_eq!(bench.get("eth_chainId", json!([])).await, "0x539", "what is short is answered");
+    drop(on_their_way);
+    assert!(!bench.get("eth_getLogs", logs).await.as_array().unwrap().is_empty());
+}

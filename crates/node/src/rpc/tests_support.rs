@@ -13,12 +13,13 @@ use super::Cache;
 use crate::config::{Chain, Limits};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
-use crate::service::{Node, Reading};
+use crate::service::{Node, Reading, Rooms};
 use secateur_evm::{ChainSpec, Generator};
 
 pub(super) const LIMITS: Limits = Limits {
     body_bytes: 5 << 20,
     message_bytes: 64 << 20,
+    answer_bytes: 64 << 20,
     concurrency: 8,
     waiting: 64,
     requests_per_second: 0,
@@ -89,6 +90,7 @@ impl Bench {
             rpc: Cache::default(),
             vault: None,
             reading: Reading::new(&limits),
+            rooms: Rooms::new(limits.answer_bytes),
             stopping,
         });
         Self { node, standing, stop, _directory: directory }

@@ -28,8 +28,8 @@ pub(crate) enum ApiError {
     /// The request asks for more than a limit allows.
     #[error("{0}")]
     Limit(String),
-    /// The store says no: a hold, a gap, a conflict. Nothing was changed.
-    #[error("{0}; nothing was changed")]
+    /// The store says no: a hold, a gap, a conflict. The reason says that nothing was changed.
+    #[error("{0}")]
     Refused(String),
     /// Nobody showed a token, or it is none of ours.
     #[error("a token is needed: send it as `authorization: Bearer <token>`")]

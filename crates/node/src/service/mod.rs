@@ -8,6 +8,7 @@ mod beyond;
 mod error;
 mod node_file;
 mod reading;
+mod room;
 mod start;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use beyond::{Sought, locator};
 pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
 pub(crate) use reading::Reading;
+pub(crate) use room::{Room, Rooms};
 pub(crate) use start::{Observer, Options, Service};
 
 use crate::config::{Chain, Limits};
@@ -49,6 +51,8 @@ pub(crate) struct Node {
     pub(crate) vault: Option<Vault>,
     /// The bounded way to the store.
     pub(crate) reading: Reading,
+    /// The memory of answers that are under way.
+    pub(crate) rooms: Rooms,
     /// Turns true when the node is to stop: whoever waits for long must look at it.
     pub(crate) stopping: watch::Receiver<bool>,
 }

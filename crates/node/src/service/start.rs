@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Node, NodeFile, Reading};
+use super::{Node, NodeFile, Reading, Rooms};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
@@ -82,6 +82,7 @@ impl Service {
             rpc: Cache::default(),
             vault: Vault::open(config)?,
             reading: Reading::new(&config.limits),
+            rooms: Rooms::new(config.limits.answer_bytes),
             stopping,
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()

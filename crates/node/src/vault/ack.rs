@@ -9,7 +9,7 @@ use secateur_store::ground::disk::DiskStore;
 use super::Vault;
 use crate::service::ApiError;
 
-fn refused(reason: String) -> ApiError {
+fn refused(reason: &str) -> ApiError {
     ApiError::Refused(format!("ack_archived: {reason}"))
 }
 
@@ -30,15 +30,16 @@ impl Vault {
     fn check(&self, store: &DiskStore, part: &Part) -> Result<(), ApiError> {
         let provider = self.archive.provider();
         if part.locator.provider != provider {
-            return Err(refused(format!(
+            return Err(refused(&format!(
                 "the part is in {}, and this node's archive is {provider} (archive.url)",
                 part.locator.provider
             )));
         }
-        let key = PartKey::parse_object(&part.locator.key)
-            .map_err(|error| refused(format!("{} is no part's name: {error}", part.locator.key)))?;
+        let key = PartKey::parse_object(&part.locator.key).map_err(|error| {
+            refused(&format!("{} is no part's name: {error}", part.locator.key))
+        })?;
         if key.chain_id != store.header().chain_id {
-            return Err(refused(format!(
+            return Err(refused(&format!(
                 "{} is of chain {}, and this is chain {}",
                 part.locator.key,
                 key.chain_id,
@@ -52,7 +53,7 @@ impl Vault {
     async fn compare(&self, store: &DiskStore, part: &Part) -> Result<(), ApiError> {
         let told = |error: secateur_archive::ArchiveError| {
             let reason = format!("{} cannot be read back: {error}", part.locator.key);
-            if error.is_retryable() { ApiError::Archive(reason) } else { refused(reason) }
+            if error.is_retryable() { ApiError::Archive(reason) } else { refused(&reason) }
         };
         let reader = self.archive.reader(part).await.map_err(told)?;
         // Every block is compared with its original, so hashes need not be recomputed here.
@@ -65,7 +66,7 @@ impl Vault {
         let manifest = scan.finish().await.map_err(told)?;
         let found = manifest.part(self.archive.provider());
         if found != *part {
-            return Err(refused(format!(
+            return Err(refused(&format!(
                 "{} reads back as blocks {} to {} with {} bytes and SHA-256 {}, not as it was \
                  acknowledged",
                 part.locator.key, found.first, found.last, found.size, found.sha256
@@ -80,9 +81,9 @@ fn same(store: &DiskStore, block: &Block) -> Result<(), ApiError> {
     let height = block.meta.height;
     match store.get_block(height) {
         Ok(own) if own == *block => Ok(()),
-        Ok(_) => Err(refused(format!("block {height} of the part is not the one that is here"))),
+        Ok(_) => Err(refused(&format!("block {height} of the part is not the one that is here"))),
         Err(StoreError::Lookup(answer)) => {
-            Err(refused(format!("block {height} is not here to compare it with ({answer})")))
+            Err(refused(&format!("block {height} is not here to compare it with ({answer})")))
         }
         Err(error) => Err(error.into()),
     }

@@ -80,14 +80,14 @@ mod tests {
     #[test]
     fn frames_that_were_used_last_stay_and_the_bytes_stay_below_their_limit() {
         let mut frames = Frames::default();
-        for first in 0..10 {
+        for first in 0..12 {
             frames.keep(Codec::Opaque, &frame(first * 10, 10, 300_000));
             assert!(frames.bytes <= BYTES);
             assert!(frames.get(5).is_some(), "it is used every time");
         }
         assert!(frames.get(15).is_none(), "it was used longest ago");
-        assert_eq!(frames.get(99).unwrap().1.meta.height, 99);
-        assert!(frames.get(100).is_none());
+        assert_eq!(frames.get(119).unwrap().1.meta.height, 119);
+        assert!(frames.get(120).is_none());
         frames.keep(Codec::Opaque, &frame(200, 1, 20 << 20));
         assert!(frames.get(200).is_none(), "it is too large to be kept");
     }

@@ -10,8 +10,7 @@ fn a_chain_is_archived_in_a_bucket_proved_pruned_and_fetched_again() {
     // A prefix of its own: nothing here deletes, and an archive is one chain's.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let url = format!("{}/{}", base.trim_end_matches('/'), now.as_nanos());
-    let mut bench =
-        Bench::start(&format!("[archive]\nurl = \"{url}\"\nread_through = true\n"), 4);
+    let mut bench = Bench::start(&format!("[archive]\nurl = \"{url}\"\nread_through = true\n"), 4);
     let blocks = bench.grow(100);
     bench.index("index", &format!("--archive {url} --part-blocks 30 --once")).ends(0);
     let proved = archive(&url, "verify --full --upto 89 --json").ends(0).json();

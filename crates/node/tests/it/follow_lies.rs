@@ -240,3 +240,63 @@ fn a_head_with_a_false_hash_is_not_believed() {
     };
     is_survived(Manner::Change(lie), "header was refused: the block hash is stated as");
 }
+
+/// Makes a header another one, with a hash that fits it.
+fn forge(result: &mut Value, change: impl FnOnce(&mut alloy_consensus::Header)) {
+    let told: alloy_rpc_types_eth::Header = serde_json::from_value(result.clone()).unwrap();
+    let mut header = told.inner;
+    change(&mut header);
+    result["number"] = json!(format!("{:#x}", header.number));
+    result["extraData"] = json!(header.extra_data);
+    result["hash"] = json!(header.hash_slow());
+}
+
+#[test]
+fn a_final_block_above_the_newest_one_makes_nothing_final() {
+    let (anvil, data) = (Anvil::with("--slots-in-an-epoch 32"), tempdir().unwrap());
+    anvil.mine(20);
+    let proxy = Proxy::start(&anvil.url, Manner::Honest);
+    let mut node = Followed::start(data.path(), &proxy.url);
+    node.catches_up(&anvil);
+    // From now on block 0 is asked for only as the final one.
+    let lie: Change = |method, result| {
+        if method == "eth_getBlockByNumber" && result["number"] == "0x0" {
+            forge(result, |header| header.number = 1_000);
+        }
+    };
+    proxy.set(Manner::Change(lie));
+    proxy.take_asked();
+    proxy.is_asked(r#"eth_getBlockByNumber ["finalized",false]"#, 3);
+    proxy.set(Manner::Honest);
+    anvil.ask("anvil_reorg", &json!([5, []]));
+    node.says("the chain reorganised");
+    node.catches_up(&anvil);
+    node.stop();
+    assert_eq!(stored_hash(data.path(), 20), Some(anvil.hash(20)));
+    assert_eq!(open_store(data.path()).get_head(), Some(0), "what was final before the lie");
+}
+
+#[test]
+fn a_final_block_of_another_branch_makes_nothing_final() {
+    let (anvil, data) = (Anvil::with("--slots-in-an-epoch 8"), tempdir().unwrap());
+    anvil.mine(10);
+    Wallet::default().every_kind(&anvil);
+    anvil.mine(BAD + 16 - anvil.head());
+    let lie: Change = |method, result| {
+        let is_header = result["transactions"][0].is_string();
+        if method == "eth_getBlockByNumber" && result["number"] == "0xc" && is_header {
+            forge(result, |header| header.extra_data = vec![7].into());
+        }
+    };
+    let proxy = Proxy::start(&anvil.url, Manner::Change(lie));
+    let mut node = Followed::start(data.path(), &proxy.url);
+    node.says("do not stand on each other");
+    node.stop();
+    assert_eq!(open_store(data.path()).get_head(), None);
+    proxy.set(Manner::Honest);
+    let mut node = Followed::start(data.path(), &proxy.url);
+    node.catches_up(&anvil);
+    node.wait("finality", |line| line["fields"]["height"] == BAD);
+    node.stop();
+    assert_eq!(open_store(data.path()).get_head(), Some(BAD));
+}

@@ -125,12 +125,12 @@ async fn a_message_over_the_limit_is_refused_and_changes_nothing() {
     rig.clients.append(&chain(0..=0, 900_000, 0)).await;
     let over = append_request(&chain(1..=1, 1_100_000, 0));
     let error = rig.clients.admin.clone().append(over).await.unwrap_err();
-    assert_eq!(error.code(), Code::OutOfRange, "{error:?}");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
     assert_eq!(rig.clients.status().await.head, Some(0));
     // What is asked for is small, so a question may not be large.
     let question = pb::GetReceiptRequest { tx_id: vec![0; 300_000].into() };
     let error = rig.clients.history.clone().get_receipt(question).await.unwrap_err();
-    assert_eq!(error.code(), Code::OutOfRange, "{error:?}");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
 }
 
 #[tokio::test]
@@ -292,4 +292,68 @@ async fn every_change_leaves_a_line_in_the_audit_log_and_no_read_does() {
     assert!(refused.2.contains("leaves a gap"), "{refused:?}");
     assert!(removed.1.starts_with("consumer x\n") && removed.1.len() <= 200, "{removed:?}");
     assert_eq!(verified.0, "/secateur.history.v1.Admin/Verify");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_does_not_say_what_it_wants_is_cut_off_however_it_trickles() {
+    use std::io::{Read as _, Write as _};
+    let rig = Rig::start("").await;
+    let address = rig.node.grpc.clone();
+    let trickle = tokio::task::spawn_blocking(move || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let begun = std::time::Instant::now();
+        for byte in b"PRI * HTTP/2.0\r\n\r\nSM".chunks(1) {
+            let gone =
+                stream.write_all(byte).is_err() || matches!(stream.read(&mut [0; 64]), Ok(0));
+            if gone {
+                break;
+            }
+        }
+        begun.elapsed()
+    });
+    let lasted = trickle.await.unwrap();
+    assert!((8..14).contains(&lasted.as_secs()), "{lasted:?}");
+    assert_eq!(code(read(&rig.clients).await), Code::Ok, "others are not concerned");
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_have_bounded_memory_and_lose_their_connection() {
+    let text = "[limits]\nanswer_bytes = \"4MiB\"\ntimeout_seconds = 2\n";
+    let rig = Rig::configured(text).await;
+    rig.clients.append(&chain(0..=0, 900_000, 0)).await;
+    let question = || pb::GetBlockRequest {
+        block: Some(pb::BlockRef { r#ref: Some(pb::block_ref::Ref::Number(0)) }),
+        without_payloads: false,
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{}", rig.node.grpc)).unwrap();
+    let channel = endpoint.initial_stream_window_size(1_000).connect().await.unwrap();
+    let mut waiting = Vec::new();
+    while waiting.len() < 20 {
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<pb::GetBlockRequest, pb::GetBlockResponse>::default();
+        let path = PathAndQuery::from_static("/secateur.history.v1.History/GetBlock");
+        // Its answer begins, and is not read.
+        match grpc.server_streaming(Request::new(question()), path, codec).await {
+            Ok(answer) => waiting.push(answer.into_inner()),
+            Err(error) => {
+                assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
+                break;
+            }
+        }
+    }
+    assert_eq!(waiting.len(), 4, "each has 900 kB of 4 MiB");
+    let get = || async { rig.clients.history.clone().get_block(question()).await.map(drop) };
+    assert_eq!(code(get().await), Code::ResourceExhausted);
+    assert_eq!(code(read(&rig.clients).await), Code::Ok, "what is short is answered");
+    let freed = async {
+        while get().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), freed).await.expect("room again, in time");
+    for mut answer in waiting {
+        assert!(answer.message().await.is_err(), "its connection was closed");
+    }
 }

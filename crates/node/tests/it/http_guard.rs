@@ -91,6 +91,22 @@ fn without_tokens_a_foreign_name_is_refused() {
 }
 
 #[test]
+fn a_body_may_be_as_large_as_the_limit_says_and_no_larger() {
+    let place = tempdir().unwrap();
+    for (name, config, limit) in
+        [("usual", "", 5 << 20), ("named", "[limits]\nbody_bytes = \"7MiB\"\n", 7 << 20)]
+    {
+        let node = start_with(&place.path().join(name), config);
+        let mut padded = NOTE.to_vec();
+        padded.resize(limit, b' ');
+        send(&node.http, "POST /", &[JSON], &padded).is(204);
+        let over = format!("content-length: {}", limit + 1);
+        send(&node.http, "POST /", &[JSON, &over], b"").refuses(413, "too_large");
+        node.stop();
+    }
+}
+
+#[test]
 fn requests_that_are_too_large_too_many_or_no_requests_are_refused() {
     let place = tempdir().unwrap();
     let config = "[limits]\nbody_bytes = \"10kB\"\nrequests_per_second = 20\n";

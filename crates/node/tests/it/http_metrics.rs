@@ -130,7 +130,8 @@ impl Page {
 }
 
 fn scrape(node: &Node) -> Page {
-    let reply = get(node, "/metrics").is(200);
+    let accept = "accept: application/openmetrics-text; version=1.0.0";
+    let reply = send(&node.http, "GET /metrics", &[accept], b"").is(200);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(reply.header("content-type"), Some(kind));
     Page::parse(std::str::from_utf8(&reply.body).unwrap())
@@ -253,5 +254,29 @@ fn whoever_listens_hears_the_status_at_once_and_again() {
             heard += 1;
         }
     }
+    node.stop();
+}
+
+#[test]
+fn whoever_does_not_ask_for_openmetrics_gets_the_format_from_before_it() {
+    let place = tempdir().unwrap();
+    let data = place.path().join("data");
+    fill(&data);
+    let node = Node::start(&data, "");
+    get(&node, "/v1/status").is(200);
+    let reply = get(&node, "/metrics").is(200);
+    let kind = reply.header("content-type");
+    assert_eq!(kind, Some("text/plain; version=0.0.4; charset=utf-8"));
+    let page = String::from_utf8(reply.body).unwrap();
+    let has = |line: &str| assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
+    has("# TYPE secateur_build_info gauge");
+    has("# TYPE secateur_http_requests_total counter");
+    has("# HELP secateur_http_requests_total HTTP requests that were answered, or refused.");
+    has("secateur_http_requests_total{route=\"/v1/status\",code=\"200\"} 1");
+    has("# TYPE secateur_http_request_duration_seconds histogram");
+    has("# TYPE secateur_history_used_bytes gauge");
+    let comments: Vec<_> = page.lines().filter(|line| line.starts_with('#')).collect();
+    let known = |line: &&str| line.starts_with("# HELP ") || line.starts_with("# TYPE ");
+    assert!(comments.iter().all(known), "{comments:?}");
     node.stop();
 }

@@ -14,7 +14,8 @@ const KILLS: u64 = 50;
 /// Every row of an index, as text.
 fn rows(url: &str) -> Vec<String> {
     let queries = [
-        "select key, value from meta where key not like 'last_%' order by 1",
+        "select key, value from meta where key in \
+         ('cursor', 'schema_version', 'chain_id', 'codec', 'logs') order by 1",
         "select * from blocks order by number",
         "select * from txs order by block_number, tx_index",
         "select * from logs order by block_number, log_index",
@@ -32,6 +33,10 @@ fn rows(url: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
+fn words(url: &str, more: &str) -> String {
+    format!("index --sink {url} --log warn --log-address all --verify hash {more}")
+}
+
 #[test]
 fn fifty_kills_of_a_worker_change_no_row_in_postgresql() {
     let seed = seed();
@@ -39,9 +44,6 @@ fn fifty_kills_of_a_worker_change_no_row_in_postgresql() {
     let mut bench = Bench::start("", 3);
     bench.grow(100);
     let (killed, whole) = (postgres::database(), postgres::database());
-    let words = |url: &str, more: &str| {
-        format!("index --sink {url} --log warn --log-address all --verify hash {more}")
-    };
     let context = format!("replay with SECATEUR_TEST_KILL_SEED={seed}");
     for kill in 0..KILLS {
         let mut worker = start(&bench.data(), &words(&killed, ""));
@@ -59,4 +61,15 @@ fn fifty_kills_of_a_worker_change_no_row_in_postgresql() {
     let shared = postgres::database();
     run(&bench.data(), &words(&shared, "--once --workers 3")).ends(0);
     assert_same(&rows(&shared), &wanted, "three workers");
+    // From SQLite, moved and gone on with.
+    let sqlite = bench.words("small", "--log-address all --verify hash --to 599");
+    run(&bench.data(), &sqlite).ends(0);
+    let moved = postgres::database();
+    let from = bench.path("small").join("index.sqlite");
+    let promote = format!("index promote --from sqlite:{} --to {moved} --json", from.display());
+    let told = run(&bench.data(), &promote).ends(0).json();
+    assert_eq!((&told["next"], &told["tables"]["blocks"]), (&600.into(), &600.into()));
+    run(&bench.data(), &promote).ends(0);
+    run(&bench.data(), &words(&moved, "--once")).ends(0);
+    assert_same(&rows(&moved), &wanted, "promoted");
 }

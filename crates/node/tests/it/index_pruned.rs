@@ -1,6 +1,12 @@
 //! A worker whose source cuts what it has not pulled yet.
 
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rusqlite::OpenFlags;
+
 use crate::indexed::Bench;
+use crate::tool::secateur;
 
 #[test]
 fn a_worker_that_comes_too_late_stops_with_its_own_exit_code_and_says_what_to_do() {
@@ -22,6 +28,42 @@ fn a_worker_that_comes_too_late_stops_with_its_own_exit_code_and_says_what_to_do
     assert!(gaps[0].starts_with(&format!("gaps: 20|{boundary}|pruned")), "{gaps:?}");
     let blocks = rows.iter().filter(|row| row.starts_with("blocks")).count() as u64;
     assert_eq!(blocks, 20 + 59 - boundary);
+}
+
+#[test]
+fn a_worker_that_is_overtaken_while_it_pulls_stops_in_the_same_way() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(30);
+    let words = bench.words("overtaken", "");
+    let mut command = secateur(&bench.data(), &words);
+    let worker = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    let file = bench.path("overtaken").join("index.sqlite");
+    // The file and its tables are the worker's to make; until then there is nothing.
+    let indexed = || {
+        let db = rusqlite::Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
+        let count = db.and_then(|db| db.query_row("select count(*) from blocks", [], |r| r.get(0)));
+        count.unwrap_or(0)
+    };
+    while indexed() < 30 {
+        assert!(Instant::now() < until, "{} blocks", indexed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let signal = |name: &str| {
+        let pid = worker.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    };
+    signal("STOP");
+    bench.grow(60);
+    assert_eq!(bench.prune(10), Some(79));
+    signal("CONT");
+    let ended = worker.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("block 30 is pruned") && said.contains("rebase"), "{said}");
+    bench.index("overtaken", "--once --on-pruned rebase").ends(0);
+    let gaps = bench.rows("overtaken").into_iter().filter(|row| row.starts_with("gaps"));
+    assert_eq!(gaps.count(), 1);
 }
 
 #[test]

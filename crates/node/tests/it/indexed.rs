@@ -104,7 +104,10 @@ impl Bench {
     /// Cuts everything but the newest blocks, as far as holds allow; the boundary is the answer.
     pub fn prune(&self, keep: u64) -> Option<u64> {
         self.runtime.block_on(async {
+            use secateur_proto::history::v1::SetPruningRequest;
             let mut admin = self.clients.admin.clone();
+            // The daemon would do it too, at the same time.
+            admin.set_pruning(SetPruningRequest { enabled: false }).await.unwrap();
             self.clients.policy(&[("retain_blocks", &keep.to_string())]).await;
             let request = secateur_proto::history::v1::PruneRequest { max_ops: 0 };
             while admin.prune(request).await.unwrap().into_inner().more {}
@@ -153,7 +156,11 @@ pub fn rows(path: &Path) -> Vec<String> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let mut found = Vec::new();
     for (table, query) in [
-        ("meta", "select key, value from meta where key not like 'last_%' order by key"),
+        (
+            "meta",
+            "select key, value from meta where key in \
+             ('cursor', 'schema_version', 'chain_id', 'codec', 'logs') order by key",
+        ),
         ("blocks", "select * from blocks order by number"),
         ("txs", "select * from txs order by id"),
         ("logs", "select * from logs order by id"),

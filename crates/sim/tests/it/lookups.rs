@@ -5,7 +5,7 @@ use secateur_core::{
     BlockHash, Cursor, ExportError, LookupError, Payloads, PrunePolicy, Segment, TxId, tx_index,
 };
 use secateur_sim::chain::{self, Shape};
-use secateur_store::{Finality, MAX_QUEUED, Queued, Settings, StoreError};
+use secateur_store::{Arena, Finality, MAX_QUEUED, Queued, Settings, StoreError};
 
 fn ids(block: &secateur_core::Block) -> Vec<TxId> {
     tx_index(&block.payloads.tx_index).map(|entry| entry.unwrap().tx_id).collect()
@@ -91,6 +91,48 @@ fn the_queue_survives_reopening_and_is_bounded() {
     assert!(matches!(store.queue_tx(id(MAX_QUEUED)), Err(StoreError::Refused { .. })));
     assert!(store.drop_tx(&TxId([0; 32])).unwrap());
     assert!(!store.drop_tx(&TxId([0; 32])).unwrap());
+}
+
+#[test]
+fn several_blocks_come_in_one_go_as_far_as_they_fit_and_are_asked_for() {
+    let store = store();
+    let blocks = append(&store, 7);
+    let one = blocks[0].payloads.total_len();
+    let heights = |first, last, most| -> Vec<u64> {
+        let found = store.get_blocks(first, last, most).unwrap();
+        found.records.iter().map(|record| record.meta.height).collect()
+    };
+    let packed = layout() == secateur_store::Layout::Packed;
+    let most = |wanted: &[u64]| if packed { wanted.to_vec() } else { wanted[..1].to_vec() };
+    assert_eq!(heights(10, 16, u64::MAX), most(&[10, 11, 12, 13, 14, 15, 16]));
+    assert_eq!(heights(12, 14, u64::MAX), most(&[12, 13, 14]));
+    assert_eq!(heights(12, 16, 2 * one), most(&[12, 13]));
+    assert_eq!(heights(12, 16, 2 * one - 1), [12]);
+    assert_eq!(heights(12, 16, 0), [12], "one comes, however large");
+    assert_eq!(heights(16, 99, u64::MAX), [16]);
+    for absent in [9, 17] {
+        assert!(matches!(
+            store.get_blocks(absent, 99, 1),
+            Err(StoreError::Lookup(LookupError::NotFound { .. }))
+        ));
+    }
+}
+
+#[test]
+fn a_damaged_block_keeps_nobody_from_those_below_it() {
+    let store = store();
+    append(&store, 5);
+    let (at, _) = store.get_pieces(13).unwrap()[0];
+    let mut byte = [0];
+    store.arena().read_at(at, &mut byte).unwrap();
+    store.arena().write_at(at, &[byte[0] ^ 1]).unwrap();
+    let mut next = 10;
+    while next < 13 {
+        next += store.get_blocks(next, 14, u64::MAX).unwrap().records.len() as u64;
+    }
+    assert_eq!(next, 13);
+    assert!(matches!(store.get_blocks(13, 14, u64::MAX), Err(StoreError::Corrupt { .. })));
+    assert_eq!(store.get_blocks(14, 14, u64::MAX).unwrap().records.len(), 1);
 }
 
 #[test]

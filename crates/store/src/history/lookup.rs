@@ -15,7 +15,7 @@ use super::runs::format::{
 };
 use super::situation::settings_of;
 use super::store::Store;
-use super::view::View;
+use super::view::{Consecutive, View};
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot};
@@ -94,13 +94,15 @@ impl<A: Arena, I: Index> Store<A, I> {
         view.block(&view.record(height)?)
     }
 
-    /// A block's three payloads by its number, end to end in their order, and what the index knows
-    /// of the block: a reader that hands them on need not copy them.
-    pub fn get_payloads(&self, height: Height) -> Result<(BlockRecord, Vec<u8>), StoreError> {
-        let view = self.view()?;
-        let record = view.record(height)?;
-        let payloads = view.payloads(&record)?;
-        Ok((record, payloads))
+    /// The block `first` and as many of those after it, up to `last`, as can be read with it in one
+    /// go and do not pass `most` bytes: for readers that want all of them and would not copy them.
+    pub fn get_blocks(
+        &self,
+        first: Height,
+        last: Height,
+        most: u64,
+    ) -> Result<Consecutive, StoreError> {
+        self.view()?.blocks(first, last, most)
     }
 
     /// What the index knows of a block.

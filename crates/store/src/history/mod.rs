@@ -55,3 +55,4 @@ pub use runs::{Blob, RunRecord, TxLocation};
 pub use state::{ARENA_HEADER_LEN, FORMAT_VERSION, Finality, Header, Layout, Settings};
 pub use store::Store;
 pub use verify::{Finding, FindingKind, VerifyReport};
+pub use view::Consecutive;

@@ -62,6 +62,11 @@ impl Place {
         }
     }
 
+    /// Whether it is a position of a stream, in which things lie end to end.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
     /// Whether `len` bytes can be there.
     pub(crate) fn holds(&self, len: u64) -> bool {
         match self {

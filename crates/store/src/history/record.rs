@@ -73,10 +73,18 @@ impl BlockRecord {
 
     /// The record of a height that must be there.
     pub(crate) fn load(rows: &impl Snapshot, height: Height) -> Result<Self, StoreError> {
+        let mut records = Self::load_from(rows, height)?;
+        Ok(records.swap_remove(0))
+    }
+
+    /// The record of a block that must be there, and those after it in the same row.
+    pub(crate) fn load_from(rows: &impl Snapshot, height: Height) -> Result<Vec<Self>, StoreError> {
         let missing =
             || StoreError::corrupt("blocks", format!("the record of block {height} is missing"));
-        let group = Group::around(rows, height)?.ok_or_else(missing)?;
-        group.records.into_iter().find(|r| r.meta.height == height).ok_or_else(missing)
+        let mut records = Group::around(rows, height)?.ok_or_else(missing)?.records;
+        let at = records.iter().position(|r| r.meta.height == height).ok_or_else(missing)?;
+        records.drain(..at);
+        Ok(records)
     }
 }
 

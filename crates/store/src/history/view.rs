@@ -22,6 +22,15 @@ pub(crate) struct View<'a, A, S> {
     sabotage: Sabotage,
 }
 
+/// Blocks that follow one another, read in one go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consecutive {
+    /// What the index knows of them, lowest first; never empty.
+    pub records: Vec<BlockRecord>,
+    /// Their payloads end to end, block by block, checked; nothing behind the last record's counts.
+    pub bytes: Vec<u8>,
+}
+
 impl<A: Arena, I: Index> Store<A, I> {
     pub(crate) fn view(&self) -> Result<View<'_, A, I::Snapshot>, StoreError> {
         let pin = self.pins.pin();
@@ -41,6 +50,12 @@ impl<A: Arena, I: Index> Store<A, I> {
 impl<A: Arena, S: Snapshot> View<'_, A, S> {
     /// The record of a height, or the honest answer why there is none.
     pub(crate) fn record(&self, height: Height) -> Result<BlockRecord, StoreError> {
+        self.is_here(height)?;
+        BlockRecord::load(&self.snapshot, height)
+    }
+
+    /// The honest answer why a height has no record, unless it has one.
+    fn is_here(&self, height: Height) -> Result<(), StoreError> {
         if let Some(pruned_before_block) = self.state.boundary.filter(|b| height <= *b) {
             return Err(LookupError::Pruned { pruned_before_block }.into());
         }
@@ -48,7 +63,7 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
         if head.is_none_or(|head| height > head) || oldest.is_none_or(|oldest| height < oldest) {
             return Err(LookupError::NotFound { searched_from: oldest }.into());
         }
-        BlockRecord::load(&self.snapshot, height)
+        Ok(())
     }
 
     /// One payload, checked.
@@ -101,17 +116,65 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
     }
 
     /// A block's payloads end to end, checked, in one read where they lie in one piece.
-    pub(crate) fn payloads(&self, record: &BlockRecord) -> Result<Vec<u8>, StoreError> {
+    fn payloads(&self, record: &BlockRecord) -> Result<Vec<u8>, StoreError> {
         let len = usize::try_from(record.payload_bytes()).unwrap_or(usize::MAX);
         let mut bytes = vec![0u8; len];
         self.read(Stream::History, &record.place, 0, &mut bytes)?;
-        let mut rest = bytes.as_slice();
+        self.check_all(record, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// Checks the payloads of a block that begin with `bytes`; what follows them is the answer.
+    fn check_all<'b>(&self, record: &BlockRecord, bytes: &'b [u8]) -> Result<&'b [u8], StoreError> {
+        let mut rest = bytes;
         for (segment, len) in Segment::ALL.into_iter().zip(record.lens) {
             let (payload, later) = rest.split_at_checked(len as usize).unwrap_or((rest, &[]));
             self.check(record, segment, payload)?;
             rest = later;
         }
-        Ok(bytes)
+        Ok(rest)
+    }
+
+    /// A block and those after it, as far as they share a row and lie end to end, in one read.
+    pub(crate) fn blocks(
+        &self,
+        first: Height,
+        last: Height,
+        most: u64,
+    ) -> Result<Consecutive, StoreError> {
+        self.is_here(first)?;
+        let mut records = BlockRecord::load_from(&self.snapshot, first)?;
+        let mut len = 0;
+        let mut fits = 0;
+        for record in &records {
+            let more = len + record.payload_bytes();
+            let joins = record.meta.height <= last && more <= most && record.place.is_stream();
+            if fits > 0 && !joins {
+                break;
+            }
+            (len, fits) = (more, fits + 1);
+        }
+        records.truncate(fits);
+        let place = records.first().map(|record| &record.place);
+        let place = place.ok_or_else(|| StoreError::corrupt("blocks", "a row without records"))?;
+        let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(usize::MAX)];
+        let read = self.read(Stream::History, place, 0, &mut bytes);
+        if fits > 1 && read.is_err() {
+            // The first may well be readable without the others.
+            return self.blocks(first, first, most);
+        }
+        read?;
+        let (mut rest, mut good) = (bytes.as_slice(), 0);
+        for record in &records {
+            match self.check_all(record, rest) {
+                Ok(later) => (rest, good) = (later, good + 1),
+                // A damaged block keeps nobody from those below it.
+                Err(_) if good > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        records.truncate(good);
+        Ok(Consecutive { records, bytes })
     }
 
     /// Fills `out` from `start` on, inside a place; no checksum is looked at here.
