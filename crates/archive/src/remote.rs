@@ -21,6 +21,8 @@ use crate::{ArchiveError, Digest, Metrics, Retry};
 /// Objects are written and read back in pieces of this size, so that each request ends in its time
 /// and memory does not grow with a part.
 const PIECE: u64 = 8 << 20;
+/// A directory has no cost for each request, and small pieces stay in the processor's cache.
+const DIRECTORY_PIECE: u64 = 1 << 20;
 
 /// An object storage, and how patiently it is asked.
 #[derive(Debug, Clone)]
@@ -141,9 +143,14 @@ impl Remote {
         Err(ArchiveError::ReadBack { key: key.to_owned(), wanted, got })
     }
 
+    fn piece(&self) -> u64 {
+        if self.directory.is_some() { DIRECTORY_PIECE } else { PIECE }
+    }
+
     async fn hash(&self, key: &str, size: u64) -> Result<Digest, ArchiveError> {
         let mut hasher = Sha256::new();
-        let pieces = (0..size.div_ceil(PIECE)).map(|at| at * PIECE..size.min((at + 1) * PIECE));
+        let piece = self.piece();
+        let pieces = (0..size.div_ceil(piece)).map(|at| at * piece..size.min((at + 1) * piece));
         // The next piece is on its way while one is hashed.
         let mut pieces = stream::iter(pieces).map(|range| self.range(key, range)).buffered(2);
         while let Some(piece) = pieces.try_next().await? {
@@ -165,12 +172,12 @@ impl Remote {
                 if file.size() != size {
                     return Err(ArchiveError::damaged(file.name(), "its length has changed"));
                 }
-                if size <= PIECE {
+                if size <= self.piece() {
                     return put(file.read(0..size).await?).await.map(|_| ());
                 }
                 let start = self.store.put_multipart(&path).await;
                 let mut upload = start.map_err(ArchiveError::storage("writing", key))?;
-                let sent = send_pieces(key, upload.as_mut(), &file).await;
+                let sent = send_pieces(key, upload.as_mut(), &file, self.piece()).await;
                 if sent.is_err() {
                     // What was sent of it is nobody's; if this fails too, the bucket's own rule for
                     // unfinished uploads removes it.
@@ -223,18 +230,19 @@ async fn send_pieces(
     key: &str,
     upload: &mut dyn MultipartUpload,
     file: &FileRange,
+    piece: u64,
 ) -> Result<(), ArchiveError> {
     let mut start = 0;
     // One piece is on its way while the next one is read.
     let mut sending = None;
     while start < file.size() {
-        let end = file.size().min(start + PIECE);
-        let piece = file.read(start..end).await?;
+        let end = file.size().min(start + piece);
+        let bytes = file.read(start..end).await?;
         if let Some(sent) = sending.take() {
             let sent: object_store::UploadPart = sent;
             sent.await.map_err(ArchiveError::storage("writing", key))?;
         }
-        sending = Some(upload.put_part(PutPayload::from_bytes(piece)));
+        sending = Some(upload.put_part(PutPayload::from_bytes(bytes)));
         start = end;
     }
     if let Some(sent) = sending {
