@@ -37,6 +37,20 @@ struct Seconds {
     logs: Vec<f64>,
 }
 
+impl Seconds {
+    /// The last round, for whoever waits.
+    fn last(&self) -> String {
+        let of = |all: &[f64]| all.last().map_or("-".to_owned(), |last| format!("{last:.2} s"));
+        format!(
+            "ours {}, Ponder {} (PGlite) and {} (PostgreSQL), source {}",
+            of(&self.ours),
+            of(&self.pglite),
+            of(&self.postgres),
+            of(&self.blocks)
+        )
+    }
+}
+
 /// Runs it.
 pub fn run(setting: &Setting) -> Result<Report> {
     let (blocks, rounds) = if setting.quick { (200, 1) } else { (2_000, 3) };
@@ -87,6 +101,7 @@ async fn measure(at: &Path, blocks: u64, rounds: u32) -> Result<Case> {
             backfill = backfill.min(took.backfill.as_secs_f64());
         }
         seconds.backfill.push(backfill);
+        eprintln!("{NAME}: round {round}: {}", seconds.last());
         std::fs::remove_dir_all(&here)?;
     }
     let version = match &postgres {
