@@ -164,7 +164,7 @@ async fn in_postgres(prepared: &Prepared, rounds: u32) -> Result<Vec<Case>> {
     worker.whole.clone_from(&sink.whole);
     let (name, version) = (prepared.kind.name(), server.version().await?);
     let words =
-        format!("the same tables and indexes, a COPY a table and batch; {}", server.settings());
+        format!("the same tables and indexes, a COPY a table and batch; {}", Postgres::settings());
     let theirs = ("binary COPY", version.as_str(), words.as_str());
     let mut cases = vec![case("postgres", "sink", name, &sink, theirs)];
     if !worker.ours.is_empty() {

@@ -1,6 +1,6 @@
 //! `index-evm`: the events of an anvil chain, from nothing to its head, into a database that can be
 //! asked: ours (`secateur node --follow` with `secateur index` beside it, into SQLite) and Ponder's
-//! (into PGlite and into PostgreSQL). Beside them what the source itself can give at most.
+//! (into `PGlite` and into PostgreSQL). Beside them what the source itself can give at most.
 //!
 //! All of them work on the same running anvil, one after another, round by round.
 
@@ -73,12 +73,11 @@ pub fn run(setting: &Setting) -> Result<Report> {
 async fn measure(at: &Path, blocks: u64, rounds: u32) -> Result<Case> {
     eprintln!("{NAME}: building a chain of {blocks} blocks …");
     let anvil = Anvil::build(at, blocks).await?;
-    let postgres = match postgres::programs() {
-        Some(_) => Some(Postgres::start().await?),
-        None => {
-            eprintln!("{NAME}: Ponder gets PGlite only, PostgreSQL is not installed");
-            None
-        }
+    let postgres = if postgres::programs().is_some() {
+        Some(Postgres::start().await?)
+    } else {
+        eprintln!("{NAME}: Ponder gets PGlite only, PostgreSQL is not installed");
+        None
     };
     let mut seconds = Seconds::default();
     for round in 1..=rounds {
@@ -106,7 +105,7 @@ async fn measure(at: &Path, blocks: u64, rounds: u32) -> Result<Case> {
     }
     let version = match &postgres {
         Some(postgres) => {
-            format!("PostgreSQL {}, {}", postgres.version().await?, postgres.settings())
+            format!("PostgreSQL {}, {}", postgres.version().await?, Postgres::settings())
         }
         None => String::new(),
     };
@@ -128,8 +127,6 @@ async fn ours(at: &Path, anvil: &Anvil) -> Result<f64> {
 }
 
 fn case(anvil: &Anvil, seconds: &Seconds, version: &str) -> Result<Case> {
-    let events = float(anvil.events);
-    let rate = |seconds: &[f64]| share(events, median(seconds));
     let fastest: Vec<f64> = (0..seconds.ours.len())
         .map(|round| {
             let of = |all: &[f64]| all.get(round).copied().unwrap_or(f64::INFINITY);
@@ -140,6 +137,22 @@ fn case(anvil: &Anvil, seconds: &Seconds, version: &str) -> Result<Case> {
         theirs.iter().zip(&seconds.ours).map(|(theirs, ours)| share(*theirs, *ours)).collect()
     };
     let rounds = ratios(&fastest);
+    let events_per_s = share(float(anvil.events), median(&seconds.ours));
+    Ok(Case {
+        labels: vec![("blocks", (anvil.last - 1).to_string())],
+        figures: vec![
+            ("vs_ponder", Figure::Ratio(median(&rounds))),
+            ("vs_ponder_backfill", Figure::Ratio(median(&ratios(&seconds.backfill)))),
+            ("of_source", Figure::Ratio(median(&ratios(&seconds.blocks)))),
+            ("events_per_s", Figure::Ratio(events_per_s)),
+        ],
+        rounds,
+        contestants: contestants(anvil, seconds, version)?,
+        phases: Vec::new(),
+    })
+}
+
+fn contestants(anvil: &Anvil, seconds: &Seconds, version: &str) -> Result<Vec<Line>> {
     let line = |key, name: &str, version: &str, settings: &str, taken: &[f64], limited_by| Line {
         identity: Identity {
             key,
@@ -148,58 +161,23 @@ fn case(anvil: &Anvil, seconds: &Seconds, version: &str) -> Result<Case> {
             settings: settings.to_owned(),
         },
         reached: vec![
-            ("events/s", Figure::Ratio(rate(taken))),
+            ("events/s", Figure::Ratio(share(float(anvil.events), median(taken)))),
             ("seconds", Figure::Ratio(median(taken))),
         ],
         limited_by,
     };
-    let ponder = ponder::version()?;
-    let mut contestants = vec![
-        line(
-            "ours",
-            "secateur node --follow, secateur index",
-            "this checkout",
-            OURS,
-            &seconds.ours,
-            "CPU",
-        ),
-        line("pglite", "Ponder, PGlite", &ponder, PONDER, &seconds.pglite, "CPU"),
+    let (here, ponder, raw) = ("this checkout", ponder::version()?, "anvil 1.7.1");
+    let postgres = format!("{PONDER}; {version}");
+    let (us, source) = ("secateur node --follow, secateur index", "the source");
+    let mut lines = vec![
+        line("ours", us, here, OURS, &seconds.ours, "CPU"),
+        line("pglite", "Ponder, PGlite", &ponder, PONDER, &seconds.pglite, "itself"),
+        line("postgres", "Ponder, PostgreSQL", &ponder, &postgres, &seconds.postgres, "itself"),
+        line("rpc", "blocks and receipts", raw, ceiling::BLOCKS, &seconds.blocks, source),
+        line("getlogs", "eth_getLogs", raw, ceiling::LOGS, &seconds.logs, source),
     ];
-    if !seconds.postgres.is_empty() {
-        let settings = format!("{PONDER}; {version}");
-        let line =
-            line("postgres", "Ponder, PostgreSQL", &ponder, &settings, &seconds.postgres, "CPU");
-        contestants.push(line);
-    }
-    let raw = "anvil 1.7.1";
-    contestants.push(line(
-        "rpc",
-        "the source: blocks and receipts",
-        raw,
-        ceiling::BLOCKS,
-        &seconds.blocks,
-        "the source",
-    ));
-    contestants.push(line(
-        "getlogs",
-        "the source: eth_getLogs",
-        raw,
-        ceiling::LOGS,
-        &seconds.logs,
-        "the source",
-    ));
-    Ok(Case {
-        labels: vec![("blocks", (anvil.last - 1).to_string())],
-        figures: vec![
-            ("vs_ponder", Figure::Ratio(median(&rounds))),
-            ("vs_ponder_backfill", Figure::Ratio(median(&ratios(&seconds.backfill)))),
-            ("of_source", Figure::Ratio(median(&ratios(&seconds.blocks)))),
-            ("events_per_s", Figure::Ratio(rate(&seconds.ours))),
-        ],
-        rounds,
-        contestants,
-        phases: Vec::new(),
-    })
+    lines.retain(|line| line.identity.key != "postgres" || !seconds.postgres.is_empty());
+    Ok(lines)
 }
 
 const OURS: &str = "stores every block, transaction and receipt (checked: hash, roots, signatures) in \

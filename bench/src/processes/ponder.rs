@@ -33,8 +33,8 @@ pub fn version() -> Result<String> {
     Ok(version.context("Ponder's package has no version")?.to_owned())
 }
 
-/// Indexes anvil's chain from nothing, in a directory of its own; into PGlite, or into the database
-/// that is named.
+/// Indexes anvil's chain from nothing, in a directory of its own; into `PGlite`, or into the
+/// database that is named.
 pub async fn index(at: &Path, anvil: &Anvil, database: Option<&str>) -> Result<Took> {
     let installed = told("BENCH_PONDER")?;
     for file in PROJECT {

@@ -93,7 +93,7 @@ impl Postgres {
         let process = Kept::start(start)?;
         let postgres = Self { port, _process: process };
         let ready = || async { Ok(postgres.connect("postgres").await.is_ok()) };
-        until(Duration::from_secs(60), "PostgreSQL takes connections", ready).await?;
+        until(Duration::from_mins(1), "PostgreSQL takes connections", ready).await?;
         Ok(postgres)
     }
 
@@ -126,7 +126,7 @@ impl Postgres {
     }
 
     /// Its settings, in words.
-    pub fn settings(&self) -> String {
+    pub fn settings() -> String {
         SETTINGS.join(", ")
     }
 }
