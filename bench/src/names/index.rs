@@ -214,7 +214,7 @@ async fn memory(at: &Path, transactions: u64) -> Result<Case> {
     std::fs::remove_dir_all(at.join("node"))?;
     let peak = |at: usize| peaks.get(at).copied().unwrap_or_default();
     Ok(Case {
-        labels: vec![("of", "memory".into()), ("rows", "opaque".into())],
+        labels: vec![("into", "sqlite".into()), ("of", "memory".into())],
         figures: vec![
             ("ratio_10x", Figure::Ratio(share(peak(1), peak(0)))),
             ("mib_1x", Figure::Ratio(peak(0))),
@@ -266,7 +266,7 @@ fn case(
         contestants.push(line("one", "one COPY", version, settings, &rates.whole));
     }
     Case {
-        labels: vec![("into", into.into()), ("of", of.into()), ("rows", rows.into())],
+        labels: vec![("into", into.into()), ("of", format!("{of}/{rows}"))],
         figures,
         rounds,
         contestants,

@@ -142,7 +142,7 @@ fn case(anvil: &Anvil, seconds: &Seconds, version: &str) -> Result<Case> {
         labels: vec![("blocks", (anvil.last - 1).to_string())],
         figures: vec![
             ("vs_ponder", Figure::Ratio(median(&rounds))),
-            ("vs_ponder_backfill", Figure::Ratio(median(&ratios(&seconds.backfill)))),
+            ("vs_backfill", Figure::Ratio(median(&ratios(&seconds.backfill)))),
             ("of_source", Figure::Ratio(median(&ratios(&seconds.blocks)))),
             ("events_per_s", Figure::Ratio(events_per_s)),
         ],
