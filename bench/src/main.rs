@@ -5,11 +5,14 @@
 //! side by side in one run, in turns; nothing here asserts a time. `bench/run` is the way to
 //! start it.
 
+mod chain;
 mod contestants;
 mod machine;
 mod measure;
 mod names;
+mod processes;
 mod results;
+mod rpc;
 mod workload;
 
 use std::path::PathBuf;
@@ -43,6 +46,9 @@ fn run() -> Result<()> {
     }
     if words.next_if(|word| word == names::export::CHILD).is_some() {
         return names::export::answer(words);
+    }
+    if words.next_if(|word| word == names::index::CHILD).is_some() {
+        return names::index::answer(words);
     }
     let wanted = parse(words)?;
     let chosen = names::choose(wanted.name.as_deref())?;

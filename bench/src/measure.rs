@@ -109,11 +109,20 @@ pub fn float(count: u64) -> f64 {
 
 /// Memory that this process holds now (`VmRSS`), in bytes.
 pub fn resident_bytes() -> Result<u64> {
+    memory("VmRSS:")
+}
+
+/// The most memory that this process ever held (`VmHWM`), in bytes.
+pub fn peak_bytes() -> Result<u64> {
+    memory("VmHWM:")
+}
+
+fn memory(field: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
     text.lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB")?.parse().ok())
         .map(|kib: u64| kib << 10)
-        .context("/proc/self/status has no VmRSS")
+        .with_context(|| format!("/proc/self/status has no {field}"))
 }
 
 /// What this thread was on a processor.

@@ -5,7 +5,6 @@
 //! Node and bare server are processes of their own, the client is this one, and they take turns.
 
 mod bare;
-mod node;
 
 use std::path::Path;
 use std::time::Instant;
@@ -18,9 +17,9 @@ use super::Setting;
 use crate::contestants::Identity;
 use crate::machine::Machine;
 use crate::measure::{float, median, share};
+use crate::processes::node::{MAX_MESSAGE, Node, connect};
 use crate::results::{Case, Figure, Line, Report};
-use crate::workload::{Shape, Sizes};
-use node::Node;
+use crate::workload::{Feed, Pool, Shape, Sizes};
 
 pub use bare::{CHILD, answer};
 
@@ -31,8 +30,9 @@ const SHAPES: [(&str, Shape); 2] = [
     ("20KB", Shape { bytes: 20_000, transactions: 10 }),
     ("200KB", Shape { bytes: 200_000, transactions: 200 }),
 ];
-/// The largest message that is taken.
-const MAX_MESSAGE: usize = 64 << 20;
+const SEED: u64 = 20_260_801;
+/// Blocks of one append.
+const GROUP: usize = 64;
 /// v1 needs a call a block; it is measured on a part of them.
 const V1_SHARE: u64 = 8;
 
@@ -71,9 +71,9 @@ pub fn run(setting: &Setting) -> Result<Report> {
 async fn measure(at: &Path, shape: Shape, bytes: u64, rounds: u32, name: &str) -> Result<Rates> {
     eprintln!("{NAME}: {name}, filling {} MiB …", bytes >> 20);
     std::fs::create_dir_all(at)?;
-    let node = Node::start(&at.join("data"))?;
+    let node = Node::start(&at.join("data"), &[])?;
     let blocks = bytes / shape.bytes as u64;
-    node.fill(Sizes::Fixed(shape), blocks).await?;
+    fill(&node, Sizes::Fixed(shape), blocks).await?;
     let channel = connect(&node.address).await?;
     let messages = at.join("messages");
     let whole = bare::record(&mut stream_client(channel.clone()), &messages).await?;
@@ -89,9 +89,18 @@ async fn measure(at: &Path, shape: Shape, bytes: u64, rounds: u32, name: &str) -
     Ok(rates)
 }
 
-async fn connect(address: &str) -> Result<Channel> {
-    let endpoint = Channel::from_shared(format!("http://{address}"))?;
-    endpoint.connect().await.with_context(|| format!("connecting to {address}"))
+/// Appends so many blocks.
+async fn fill(node: &Node, sizes: Sizes, blocks: u64) -> Result<()> {
+    let mut admin = node.admin().await?;
+    let (mut pool, mut feed) = (Pool::new(sizes, GROUP, 1, SEED)?, Feed::new(SEED));
+    for _ in 0..blocks.div_ceil(GROUP as u64) {
+        feed.prepare(&mut pool);
+        for group in pool.groups() {
+            admin.append(group).await?;
+        }
+        feed.appended(&pool, 1);
+    }
+    Ok(())
 }
 
 type StreamClient = v2::export_client::ExportClient<Channel>;

@@ -1,8 +1,11 @@
 //! The benchmarks by name: one file each.
 
 mod append_prune;
+mod archive;
 pub mod export;
 mod growth;
+pub mod index;
+mod index_evm;
 pub mod lookup;
 mod side;
 mod versus;
@@ -38,11 +41,14 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 4] = [
+const ALL: [Benchmark; 7] = [
     Benchmark { name: append_prune::NAME, run: append_prune::run },
     Benchmark { name: lookup::NAME, run: lookup::run },
     Benchmark { name: export::NAME, run: export::run },
     Benchmark { name: growth::NAME, run: growth::run },
+    Benchmark { name: archive::NAME, run: archive::run },
+    Benchmark { name: index::NAME, run: index::run },
+    Benchmark { name: index_evm::NAME, run: index_evm::run },
 ];
 
 /// The benchmark of that name, or all of them.

@@ -101,9 +101,9 @@ fn as_map<S: Serializer, V: Serialize>(
 
 impl Case {
     /// A figure by its key, if it is a ratio.
-    fn ratio(&self, key: &str) -> f64 {
+    fn ratio(&self, key: &str) -> Option<f64> {
         let found = self.figures.iter().find(|(name, _)| *name == key);
-        if let Some((_, Figure::Ratio(ratio))) = found { *ratio } else { 0.0 }
+        if let Some((_, Figure::Ratio(ratio))) = found { Some(*ratio) } else { None }
     }
 
     fn label(&self) -> String {

@@ -4,7 +4,7 @@ use super::{Report, push};
 use crate::measure::float;
 
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 190.0;
+const LEFT: f64 = 220.0;
 const RIGHT: f64 = 70.0;
 const TOP: f64 = 74.0;
 const ROW: f64 = 28.0;
@@ -12,8 +12,12 @@ const BOTTOM: f64 = 56.0;
 
 /// A horizontal bar for the plotted ratio of each case.
 pub fn bars(report: &Report) -> String {
-    let values: Vec<(String, f64)> =
-        report.cases.iter().map(|case| (case.label(), case.ratio(report.plotted))).collect();
+    // A case that has no such figure has no bar.
+    let values: Vec<(String, f64)> = report
+        .cases
+        .iter()
+        .filter_map(|case| Some((case.label(), case.ratio(report.plotted)?)))
+        .collect();
     let longest = values.iter().map(|(_, value)| *value).fold(1.0, f64::max);
     let scale = (WIDTH - LEFT - RIGHT) / (longest * 1.05);
     let bottom = TOP + ROW * float(values.len() as u64);
