@@ -50,7 +50,7 @@ struct Rates {
 
 /// Runs every case.
 pub fn run(setting: &Setting) -> Result<Report> {
-    let (blocks, rounds) = if setting.quick { (200, 3) } else { (1_000, 7) };
+    let (blocks, rounds) = if setting.quick { (500, 3) } else { (3_000, 5) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let at = setting.data.join(NAME);
     std::fs::create_dir_all(&at)?;
@@ -119,9 +119,16 @@ async fn in_sqlite(at: &Path, prepared: &Prepared, rounds: u32) -> Result<Vec<Ca
     remove(&file)?;
     let name = prepared.kind.name();
     let bare = "prepared statements, the same schema, indexes, batches and pragmas";
-    let mut cases = vec![case("sqlite", "sink", name, &sink, ("a bare loop", "3.53", bare))];
+    let mut cases =
+        vec![case("sqlite", "sink", name, &sink, ("a bare loop", rusqlite::version(), bare))];
     if !worker.ours.is_empty() {
-        cases.push(case("sqlite", "worker", name, &worker, ("a bare loop", "3.53", bare)));
+        cases.push(case(
+            "sqlite",
+            "worker",
+            name,
+            &worker,
+            ("a bare loop", rusqlite::version(), bare),
+        ));
     }
     Ok(cases)
 }

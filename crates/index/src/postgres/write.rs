@@ -1,6 +1,8 @@
-//! Writes. A batch goes by binary COPY into staging tables of the connection and from there, with
-//! what is there already left alone, into the index; rows, cursor and counts in one transaction.
-//! What is left alone is compared: another block at the same height is an error, never silence.
+//! Writes. A batch goes by binary COPY straight into the index; rows, cursor and counts in one
+//! transaction. If some of it is there already (a unique key says so), that transaction is undone and
+//! the batch goes into staging tables of the connection first and from there, with what is there left
+//! alone, into the index. What is left alone is compared: another block at the same height is an
+//! error, never silence.
 
 use std::pin::pin;
 
@@ -8,6 +10,7 @@ use bytes::Bytes;
 use deadpool_postgres::{Client, Transaction};
 use futures_util::SinkExt as _;
 use secateur_core::{Cursor, Height};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::PostgresSink;
@@ -55,6 +58,23 @@ pub(super) enum Stand {
     WriteLease { done: bool },
 }
 
+/// How rows come in.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// Nothing of them is there: the usual case.
+    Straight,
+    /// Some may be.
+    Staged,
+}
+
+/// What became of a batch.
+enum Outcome {
+    /// All of it is in the index.
+    Written,
+    /// Nothing was changed, because some of it is in the index already.
+    SomeIsThere,
+}
+
 /// A height as a column holds it.
 pub(super) fn bigint(height: Height) -> Result<i64, IndexError> {
     i64::try_from(height).map_err(|_| too_large("block number", height))
@@ -97,13 +117,16 @@ pub(super) async fn commit(
         sink.make_ranges(first, batch.next.block_number).await?;
     }
     let mut client = sink.client().await?;
-    stage(&client).await?;
-    let result = commit_in(&mut client, batch, first, fence).await;
+    let mut result = commit_in(&mut client, batch, first, fence, Way::Straight).await;
+    if matches!(result, Ok(Outcome::SomeIsThere)) {
+        stage(&client).await?;
+        result = commit_in(&mut client, batch, first, fence, Way::Staged).await;
+    }
     if result.is_err() {
         // A range that is missing after all is made before the next attempt.
         sink.forget_ranges();
     }
-    result
+    result.map(|_| ())
 }
 
 async fn commit_in(
@@ -111,15 +134,25 @@ async fn commit_in(
     batch: &Batch,
     first: Height,
     fence: &Fence,
-) -> Result<(), IndexError> {
+    way: Way,
+) -> Result<Outcome, IndexError> {
     let transaction = client.transaction().await.told(DOING)?;
     let past = batch.next.block_number;
     let stand = stand(&transaction, fence, first, past).await?;
     if matches!(stand, Stand::Known) && matches!(fence, Fence::Lease { .. }) {
-        return transaction.rollback().await.told(DOING);
+        transaction.rollback().await.told(DOING)?;
+        return Ok(Outcome::Written);
     }
-    let range = (bigint(first)?, bigint(past)?);
-    let blocks = put_all(&transaction, &batch.rows, range).await?;
+    let blocks = match way {
+        Way::Straight => {
+            if matches!(stand, Stand::Known) || !copy_all(&transaction, &batch.rows).await? {
+                transaction.rollback().await.told(DOING)?;
+                return Ok(Outcome::SomeIsThere);
+            }
+            i64::try_from(batch.rows.blocks.len()).unwrap_or(i64::MAX)
+        }
+        Way::Staged => put_all(&transaction, &batch.rows, (bigint(first)?, bigint(past)?)).await?,
+    };
     move_on(&transaction, &stand, batch.next).await?;
     if let Some(head) = batch.head {
         set_meta(&transaction, "last_head", &head.to_string()).await?;
@@ -129,7 +162,8 @@ async fn commit_in(
         let counts = Counts { blocks, raw: bytes(batch.raw_bytes)?, ..Counts::default() };
         count(&transaction, batch.at, counts).await?;
     }
-    transaction.commit().await.told(DOING)
+    transaction.commit().await.told(DOING)?;
+    Ok(Outcome::Written)
 }
 
 /// Moves the cursor: behind the batch, or over the leases that are done without a hole.
@@ -239,9 +273,17 @@ pub(super) async fn stage(client: &Client) -> Result<(), IndexError> {
     client.batch_execute(sql).await.told(DOING)
 }
 
-/// Sends rows into their staging table.
-async fn copy<R: CopyRow>(transaction: &Transaction<'_>, rows: &[R]) -> Result<(), IndexError> {
-    let sql = format!("copy stage_{} ({}) from stdin (format binary)", R::TABLE, R::COLUMNS);
+/// Sends rows into their table, or into one of its kind with a prefix. Whether all of them were new is
+/// the answer; if not, the transaction can only be rolled back.
+async fn copy<R: CopyRow>(
+    transaction: &Transaction<'_>,
+    prefix: &str,
+    rows: &[R],
+) -> Result<bool, IndexError> {
+    if rows.is_empty() {
+        return Ok(true);
+    }
+    let sql = format!("copy {prefix}{} ({}) from stdin (format binary)", R::TABLE, R::COLUMNS);
     let statement = transaction.prepare_cached(&sql).await.told(DOING)?;
     let mut sink = pin!(transaction.copy_in::<_, Bytes>(&statement).await.told(DOING)?);
     let mut copy = Copy::new();
@@ -253,8 +295,17 @@ async fn copy<R: CopyRow>(transaction: &Transaction<'_>, rows: &[R]) -> Result<(
     }
     copy.end();
     sink.feed(copy.take().freeze()).await.told(DOING)?;
-    sink.finish().await.told(DOING)?;
-    Ok(())
+    match sink.finish().await {
+        Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => Ok(false),
+        other => other.told(DOING).map(|_| true),
+    }
+}
+
+/// Sends all rows of some blocks straight into the index; whether all of them were new is the answer.
+async fn copy_all(transaction: &Transaction<'_>, rows: &Rows) -> Result<bool, IndexError> {
+    Ok(copy(transaction, "", &rows.blocks).await?
+        && copy(transaction, "", &rows.txs).await?
+        && copy(transaction, "", &rows.logs).await?)
 }
 
 /// Takes over what is staged; gives back how many rows were new.
@@ -266,7 +317,7 @@ async fn take_over<R: CopyRow>(
     if rows.is_empty() {
         return Ok(0);
     }
-    copy(transaction, rows).await?;
+    copy(transaction, "stage_", rows).await?;
     let (table, columns) = (R::TABLE, R::COLUMNS);
     let insert = format!(
         "insert into {table} ({columns}) select {columns} from stage_{table} on conflict do nothing"

@@ -14,8 +14,8 @@ use super::{WorkerOptions, unix_now};
 use crate::source::Source;
 use crate::{Batch, IndexError, Rows, Sink};
 
-/// A batch that is not full waits no longer than this for more.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// A batch that is not full waits no longer than this for more. At the tip it does not wait at all.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Acknowledgements are no more frequent than this, except at the tip.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 /// How often a sink is maintained.
@@ -36,7 +36,7 @@ impl BatchSize {
     pub(super) fn new(options: &WorkerOptions) -> Self {
         let most = options.max_batch_rows.max(1);
         let least = options.min_batch_rows.clamp(1, most);
-        Self { rows: most.min(4_096).max(least), least, most, limit: options.write_limit }
+        Self { rows: most, least, most, limit: options.write_limit }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -163,6 +163,8 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         blocks: Vec<Decoded>,
         pending: &mut Pending,
     ) -> Result<(), IndexError> {
+        // What waits to be written must not keep what would fill the batch from coming.
+        let heavy = self.options.budget_bytes / 4;
         for Decoded { rows, raw_bytes } in blocks {
             if let Err(error) = self.check_link(&rows) {
                 self.commit(pending).await?;
@@ -171,11 +173,11 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
             pending.rows.append(rows);
             pending.raw_bytes += raw_bytes;
             pending.since.get_or_insert_with(Instant::now);
-            if pending.rows.len() >= self.state.size.rows() {
-                // The group's memory is accounted for until all of it is written.
-                let permits = std::mem::take(&mut pending.permits);
+            if pending.rows.len() >= self.state.size.rows() || pending.raw_bytes >= heavy {
+                // The group's own memory is accounted for until all of it is written.
+                let group = pending.permits.pop();
                 self.commit(pending).await?;
-                pending.permits = permits;
+                pending.permits.extend(group);
             }
         }
         if pending.rows.is_empty() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use secateur_core::{Cursor, Height, Strength};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 pub(crate) use backoff::Backoff;
 pub use metrics::Metrics;
@@ -201,13 +201,14 @@ impl<S: Source, K: Sink> Worker<S, K> {
         state.resumed = true;
         state.progress.next = from.unwrap_or(0);
         let head = Head::default();
-        let (into, steps) = mpsc::channel(self.options.decoders.max(1));
+        let (into, steps) = mpsc::channel(pull::GROUPS);
         let puller = Puller {
             source: self.source.as_ref(),
             codec: Arc::clone(&self.codec),
             metrics: &self.metrics,
             head: &head,
             budget: pull::budget(self.options.budget_bytes),
+            decoders: Arc::new(Semaphore::new(self.options.decoders.max(1))),
             into,
             until: self.options.until,
             follow: self.options.follow,

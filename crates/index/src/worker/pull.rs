@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use secateur_core::Height;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::backoff::Backoff;
@@ -23,6 +23,8 @@ const GROUP_BYTES: u64 = 256 * 1024;
 const GROUP_BLOCKS: usize = 64;
 /// and one that has waited so long.
 const GROUP_AGE: Duration = Duration::from_millis(50);
+/// Groups that wait to be written, at most: so many that their bytes are what bounds them.
+pub(super) const GROUPS: usize = 1_024;
 /// What a permit stands for.
 const UNIT: u64 = 4_096;
 /// How often the head is asked for.
@@ -71,6 +73,8 @@ pub(super) struct Puller<'a, S: Source> {
     pub(super) metrics: &'a Metrics,
     pub(super) head: &'a Head,
     pub(super) budget: (Arc<Semaphore>, u32),
+    /// Groups that are decoded side by side.
+    pub(super) decoders: Arc<Semaphore>,
     pub(super) into: mpsc::Sender<Step>,
     pub(super) until: Option<Height>,
     pub(super) follow: bool,
@@ -176,21 +180,27 @@ impl<S: Source> Puller<'_, S> {
         }
         let (room, most) = &self.budget;
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(*most).clamp(1, *most);
-        let permit = tokio::select! {
-            permit = Arc::clone(room).acquire_many_owned(units) => permit,
+        let permits = async {
+            let room = Arc::clone(room).acquire_many_owned(units).await;
+            (room, Arc::clone(&self.decoders).acquire_owned().await)
+        };
+        let (room, decoder) = tokio::select! {
+            permits = permits => permits,
             // Nobody writes any more.
             () = self.into.closed() => return Ok(false),
         };
-        let permit = permit.map_err(|error| IndexError::Net(error.to_string()))?;
+        let closed = |error: AcquireError| IndexError::Net(error.to_string());
+        let (room, decoder) = (room.map_err(closed)?, decoder.map_err(closed)?);
         let codec = Arc::clone(&self.codec);
         let decoding = tokio::task::spawn_blocking(move || {
+            let _busy = decoder;
             let one = |block: SourceBlock| {
                 let rows = codec.rows(&block)?;
                 Ok(Decoded { rows, raw_bytes: block.payloads.total_len() })
             };
             blocks.into_iter().map(one).collect()
         });
-        Ok(self.into.send(Step::Group(decoding, permit)).await.is_ok())
+        Ok(self.into.send(Step::Group(decoding, room)).await.is_ok())
     }
 }
 
