@@ -87,7 +87,9 @@ async fn measure(at: &Path, blocks: u64, rounds: u32) -> Result<Case> {
         seconds.logs.push(ceiling.logs.as_secs_f64());
         let here = at.join(round.to_string());
         eprintln!("{NAME}: round {round}, ours …");
-        seconds.ours.push(ours(&here.join("ours"), &anvil).await?);
+        let took = ours(&here.join("ours"), &anvil).await?;
+        eprintln!("{NAME}: round {round}, ours took {took:.2} s");
+        seconds.ours.push(took);
         eprintln!("{NAME}: round {round}, Ponder with PGlite …");
         let took = ponder::index(&here.join("pglite"), &anvil, None).await?;
         seconds.pglite.push(took.whole.as_secs_f64());
@@ -180,7 +182,8 @@ fn contestants(anvil: &Anvil, seconds: &Seconds, version: &str) -> Result<Vec<Li
     Ok(lines)
 }
 
-const OURS: &str = "stores every block, transaction and receipt (checked: hash, roots, signatures) in \
-                    the node; blocks, transactions with receipt columns, and the events in SQLite";
+const OURS: &str = "stores every block, transaction and receipt (checked: hash and roots) in the node; \
+                    blocks, transactions with senders and receipt columns, and the events (all checked \
+                    again, signatures too) in SQLite";
 const PONDER: &str = "stores the events as rows, and what it fetched (events, their blocks and \
                       transactions, no receipts) in its cache";

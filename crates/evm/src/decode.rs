@@ -64,6 +64,18 @@ enum Age {
     SinceByzantium,
 }
 
+/// A block in its parts, before anybody asked who signed.
+pub(crate) struct Unsigned {
+    block: Sealed<EvmBlock>,
+    receipts: Vec<ReceiptEnvelope>,
+}
+
+impl Unsigned {
+    pub(crate) fn counts(&self) -> VerifiedCounts {
+        count(&self.receipts)
+    }
+}
+
 impl Decoder {
     /// Takes the block of a height apart. `meta` is what its source says of it, if it says it.
     pub fn decode(
@@ -72,6 +84,21 @@ impl Decoder {
         meta: Option<&BlockMeta>,
         payloads: &Payloads,
     ) -> Result<DecodedBlock, EvmError> {
+        let Unsigned { block, receipts } = self.take_apart(height, meta, payloads)?;
+        // Signatures cost the most by far, so they come last.
+        let strict = self.verify == Verify::Full && age_of(&receipts) == Age::SinceByzantium;
+        let senders = recover_all(&block.body.transactions, strict, self.threads)?;
+        let counts = count(&receipts);
+        Ok(DecodedBlock { block, receipts, senders, counts })
+    }
+
+    /// Everything but the senders.
+    pub(crate) fn take_apart(
+        &self,
+        height: Height,
+        meta: Option<&BlockMeta>,
+        payloads: &Payloads,
+    ) -> Result<Unsigned, EvmError> {
         let mut rest = payloads.block.as_slice();
         let block = EvmBlock::decode_sealed(&mut rest).map_err(EvmError::BlockRlp)?;
         let (full, off) = (self.verify == Verify::Full, self.verify == Verify::Off);
@@ -96,11 +123,7 @@ impl Decoder {
             check_receipts(&block.header, transactions, &entries, &decoded)?;
             check_chain(transactions, self.chain_id)?;
         }
-        // Signatures cost the most by far, so they come last.
-        let strict = full && age_of(&decoded) == Age::SinceByzantium;
-        let senders = recover_all(transactions, strict, self.threads)?;
-        let counts = count(&decoded);
-        Ok(DecodedBlock { block, receipts: decoded, senders, counts })
+        Ok(Unsigned { block, receipts: decoded })
     }
 }
 

@@ -33,7 +33,7 @@ pub use error::EvmError;
 pub use generator::Generator;
 pub use header::verify_header;
 pub use spec::ChainSpec;
-pub use verify::{VerifiedCounts, verify_block};
+pub use verify::{VerifiedCounts, verify_block, verify_roots};
 
 use alloy_consensus::{EthereumTxEnvelope, EthereumTypedTransaction, TxEip4844};
 

@@ -43,7 +43,9 @@ pub async fn look(anvil: &Anvil) -> Result<Ceiling> {
             });
             Value::Array(calls.collect())
         };
-        blocks = blocks.min(fetch(&client, anvil.last, count, at_once, batch).await?);
+        let took = fetch(&client, anvil.last, count, at_once, batch).await?;
+        eprintln!("  batches of {count} blocks, {at_once} at once: {:.2} s", took.as_secs_f64());
+        blocks = blocks.min(took);
     }
     for at_once in [4, 16] {
         let range = |first: u64| {

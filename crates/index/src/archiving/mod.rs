@@ -22,7 +22,7 @@ use tokio::sync::watch;
 pub use metrics::ArchiveMetrics;
 
 use crate::codec::Codec;
-use crate::source::{Blocks, Source, SourceBlock};
+use crate::source::{Blocks, Source, SourceBlock, status_of};
 use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, stopped, unix_now};
 use crate::{IndexError, PartRow, Sink};
 
@@ -169,7 +169,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 (since, alarmed) = (None, false);
                 backoff.reset();
             }
-            let wait = backoff.next();
+            let wait = backoff.wait();
             self.observer.event(&Event::Retrying { error: &error, wait });
             let lasted = since.get_or_insert_with(Instant::now).elapsed();
             if lasted >= self.options.alarm_after && !alarmed {
@@ -189,7 +189,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         first: Option<Height>,
         stop: &watch::Receiver<bool>,
     ) -> Result<End, IndexError> {
-        let status = self.source.status().await?;
+        let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
         self.catch_up_with_archive().await?;
         if self.options.ack {
             self.acknowledge_again(status.archived, status.pruned_before).await?;
@@ -229,7 +229,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 }
                 tokio::select! {
                     () = stopped(stop.clone()) => return Ok(End::Stopped),
-                    () = tokio::time::sleep(idle.next()) => continue,
+                    () = tokio::time::sleep(idle.wait()) => continue,
                 }
             };
             idle.reset();
@@ -311,15 +311,18 @@ impl<S: Source, K: Sink> Archiving<S, K> {
 
     async fn acknowledge(&self, part: &Part) -> Result<(), IndexError> {
         let Err(error) = self.source.ack_archived(part).await else { return Ok(()) };
+        let IndexError::Refused(reason) = error else { return Err(error) };
+        let key = &part.locator.key;
         // A source that has cut the part's blocks meanwhile cannot compare them, and need not.
-        if matches!(error, IndexError::Refused(_)) {
-            let cut = self.source.status().await?.pruned_before;
-            if cut.is_some_and(|cut| cut >= part.first) {
-                let key = &part.locator.key;
-                tracing::warn!(%error, key, "the source does not take a part that it has cut");
-                return Ok(());
-            }
+        let cut = self.source.status().await?.pruned_before;
+        if cut.is_some_and(|cut| cut >= part.first) {
+            tracing::warn!(reason, key, "the source does not take a part that it has cut");
+            return Ok(());
         }
-        Err(error)
+        Err(IndexError::Refused(format!(
+            "the source does not take the part {key} ({reason}). It is in the archive all the same; \
+             if this archive is a copy beside the one that the node knows, set \
+             archive.acknowledge = false"
+        )))
     }
 }

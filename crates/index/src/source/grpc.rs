@@ -169,7 +169,10 @@ pub(super) fn explain(status: &Status, wanted: Height) -> IndexError {
             IndexError::InvalidCursor(format!("the source says: {}", text()))
         }
         (_, Code::Unauthenticated | Code::PermissionDenied | Code::FailedPrecondition) => {
-            IndexError::Refused(format!("the source says: {}", text()))
+            // A refusal says here, too, that nothing was changed.
+            let text = text();
+            let text = text.trim_end_matches("; nothing was changed");
+            IndexError::Refused(format!("the source says: {text}"))
         }
         (_, Code::Unimplemented) => {
             IndexError::Refused(format!("the source does not know this call: {}", text()))

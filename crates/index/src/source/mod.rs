@@ -81,6 +81,26 @@ pub trait Source: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Height>, IndexError>> + Send;
 }
 
+/// What a source says of itself, if it knows the question. One that has another chain is refused: its
+/// blocks would be told apart only where two of them meet.
+pub(crate) async fn status_of<S: Source>(
+    source: &S,
+    chain_id: u64,
+) -> Result<SourceStatus, IndexError> {
+    let status = match source.status().await {
+        // Whatever it is that is not allowed, pulling blocks meets it too, or can do without.
+        Err(IndexError::Refused(_)) => return Ok(SourceStatus::default()),
+        status => status?,
+    };
+    match status.chain_id {
+        Some(other) if other != chain_id => Err(IndexError::Refused(format!(
+            "the source has chain {other}, and chain {chain_id} is wanted: name another source, or \
+             leave --chain-id out and use a fresh index"
+        ))),
+        _ => Ok(status),
+    }
+}
+
 /// Blocks in order, without a gap.
 pub trait Blocks: Send + 'static {
     /// The next block; none while there is no newer one. Ask again later then. After an error it

@@ -4,23 +4,32 @@ use std::time::Duration;
 
 /// How long to wait next.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     next: Duration,
 }
 
-impl Backoff {
-    pub(crate) const FIRST: Duration = Duration::from_millis(200);
-    pub(crate) const MOST: Duration = Duration::from_secs(5);
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
-    pub(crate) fn new() -> Self {
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(200);
+    const MOST: Duration = Duration::from_secs(5);
+
+    /// Nothing has gone wrong yet.
+    pub fn new() -> Self {
         Self { next: Self::FIRST }
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// It works again.
+    pub fn reset(&mut self) {
         self.next = Self::FIRST;
     }
 
-    pub(crate) fn next(&mut self) -> Duration {
+    /// It did not work: how long to wait now.
+    pub fn wait(&mut self) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(Self::MOST);
         wait
@@ -34,9 +43,9 @@ mod tests {
     #[test]
     fn waits_double_from_200_ms_to_5_s_and_begin_again() {
         let mut backoff = Backoff::new();
-        let waits: Vec<u128> = (0..7).map(|_| backoff.next().as_millis()).collect();
+        let waits: Vec<u128> = (0..7).map(|_| backoff.wait().as_millis()).collect();
         assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
         backoff.reset();
-        assert_eq!(backoff.next(), Backoff::FIRST);
+        assert_eq!(backoff.wait(), Backoff::FIRST);
     }
 }

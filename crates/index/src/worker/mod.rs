@@ -18,13 +18,13 @@ use std::time::{Duration, SystemTime};
 use secateur_core::{Cursor, Height, Strength};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-pub(crate) use backoff::Backoff;
+pub use backoff::Backoff;
 pub use metrics::Metrics;
 pub use observe::{Event, Observer, Progress};
 
 use crate::codec::Codec;
 use crate::sink::{Identity, Note};
-use crate::source::Source;
+use crate::source::{Source, status_of};
 use crate::{GapRow, IndexError, Sink};
 use commit::{State, Writer};
 use pull::{Head, Puller, watch_head};
@@ -196,7 +196,13 @@ impl<S: Source, K: Sink> Worker<S, K> {
         state: &mut State,
         stop: &watch::Receiver<bool>,
     ) -> Result<End, IndexError> {
+        let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
         let from = self.sink.cursor().await?.map(|cursor| cursor.block_number);
+        if let (Some(head), Some(from)) = (status.head, from)
+            && from > head.saturating_add(1)
+        {
+            tracing::warn!(head, next = from, "the source is behind the index; it is waited for");
+        }
         state.tip = self.sink.tip().await?;
         state.resumed = true;
         state.progress.next = from.unwrap_or(0);

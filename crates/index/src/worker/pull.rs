@@ -152,7 +152,7 @@ impl<S: Source> Puller<'_, S> {
         tokio::select! {
             () = stopped(self.stop.clone()) => {}
             () = self.into.closed() => {}
-            () = tokio::time::sleep(idle.next()) => {}
+            () = tokio::time::sleep(idle.wait()) => {}
         }
     }
 

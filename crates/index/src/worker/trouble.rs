@@ -25,7 +25,7 @@ impl Trouble {
         observer: &dyn Observer,
     ) -> Duration {
         let since = self.since.get_or_insert_with(Instant::now).elapsed();
-        let wait = self.backoff.get_or_insert_with(Backoff::new).next();
+        let wait = self.backoff.get_or_insert_with(Backoff::new).wait();
         observer.event(&Event::Retrying { error, wait });
         if since >= alarm_after && !self.alarmed {
             self.alarmed = true;

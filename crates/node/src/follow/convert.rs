@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::envelope::Refusal;
 use super::fields;
-use secateur_evm::{EvmBlock, EvmError, SignedTx, verify_block};
+use secateur_evm::{EvmBlock, EvmError, SignedTx, verify_roots};
 
 type RpcBlock = alloy_rpc_types_eth::Block<Transaction<SignedTx>>;
 
@@ -134,7 +134,7 @@ pub(super) fn convert(raw: &RawBlock, chain_id: u64) -> Result<Block, Unfit> {
     let body = alloy_consensus::BlockBody { transactions, ommers, withdrawals: rpc.withdrawals };
     payloads.block = alloy_rlp::encode(EvmBlock { header, body });
     let block = Block { meta, payloads };
-    verify_block(&block, chain_id).map_err(|error| explain(error, &raw.block))?;
+    verify_roots(&block, chain_id).map_err(|error| explain(error, &raw.block))?;
     Ok(block)
 }
 

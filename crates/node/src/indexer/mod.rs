@@ -11,7 +11,6 @@ mod shared;
 mod show;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use secateur_archive::Archive;
@@ -21,7 +20,7 @@ use secateur_index::codec::{Codec, EvmCodec, OpaqueCodec};
 use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::source::{ArchiveSource, GrpcSource, Source};
-use secateur_index::worker::{Metrics, Observer, Worker, WorkerOptions};
+use secateur_index::worker::{Backoff, Event, Metrics, Observer, Worker, WorkerOptions};
 use secateur_index::{IndexError, IndexReader, PartRow, Sink};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -32,10 +31,6 @@ pub(crate) use show::Look;
 use crate::crypto;
 use crate::error::NodeError;
 use serve::Api;
-
-/// How long to wait before a source that is not there is asked again: the first time, and at most.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What an index holds when its job ends.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -116,7 +111,7 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader>(
     look: Arc<dyn Observer>,
 ) -> Result<Done, anyhow::Error> {
     let known = reader.meta().await?.chain_id;
-    let Some(chain_id) = chain_id(job, known, source.as_ref(), &stop).await? else {
+    let Some(chain_id) = chain_id(job, known, source.as_ref(), look.as_ref(), &stop).await? else {
         return Ok(Done::default());
     };
     let codec: Arc<dyn Codec> = match job.codec {
@@ -169,32 +164,39 @@ async fn chain_id<S: Source>(
     job: &Job,
     known: Option<u64>,
     source: &S,
+    look: &dyn Observer,
     stop: &watch::Receiver<bool>,
 ) -> Result<Option<u64>, anyhow::Error> {
     if let Some(id) = job.chain_id.or(known) {
         return Ok(Some(id));
     }
-    let mut wait = FIRST_WAIT;
+    let Some(status) = patiently(look, stop, || source.status()).await? else { return Ok(None) };
+    let none = || {
+        NodeError::Usage(
+            "the source does not say which chain it has; name it with --chain-id".into(),
+        )
+    };
+    Ok(Some(status.chain_id.ok_or_else(none)?))
+}
+
+/// Asks again as long as what goes wrong may pass; none if it was asked to stop meanwhile.
+async fn patiently<T, F: Future<Output = Result<T, IndexError>>>(
+    look: &dyn Observer,
+    stop: &watch::Receiver<bool>,
+    mut ask: impl FnMut() -> F,
+) -> Result<Option<T>, IndexError> {
+    let (mut waits, mut stop) = (Backoff::new(), stop.clone());
     loop {
-        match source.status().await {
-            Ok(status) => {
-                let none = || {
-                    NodeError::Usage(
-                        "the source does not say which chain it has; name it with --chain-id"
-                            .into(),
-                    )
-                };
-                return Ok(Some(status.chain_id.ok_or_else(none)?));
-            }
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(%error, ?wait, "the source is not there; it is asked again");
-            }
-            Err(error) => return Err(error.into()),
-        }
-        let mut stop = stop.clone();
+        let error = match ask().await {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(error) if error.is_retryable() => error,
+            Err(error) => return Err(error),
+        };
+        let wait = waits.wait();
+        look.event(&Event::Retrying { error: &error, wait });
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return Ok(None),
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+            () = tokio::time::sleep(wait) => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use secateur_index::worker::Worker;
 use secateur_index::{IndexError, Sink};
 use tokio::sync::watch;
 
-use super::{Crew, Job, worker_options};
+use super::{Crew, Job, patiently, worker_options};
 
 /// How often whoever follows the head says so, and whoever does not looks whether it may.
 const RENEW: Duration = Duration::from_secs(15);
@@ -25,11 +25,12 @@ pub(super) async fn run<S: Source, K: Sink>(
 ) -> Result<(), anyhow::Error> {
     let owner = format!("{}-{}", host(), std::process::id());
     let queue = LeaseQueue::new(pool, &owner);
-    let shared = share(job, crew, &queue, stop.clone());
+    let asked = stop.clone();
+    let shared = patiently(crew.look.as_ref(), &asked, || share(job, crew, &queue, asked.clone()));
     tokio::select! {
         // Leases that are given up expire, or are taken over at once.
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        shared = shared => shared?,
+        shared = shared => drop(shared?),
     }
     if job.once || job.to.is_some() {
         return Ok(());
@@ -57,14 +58,19 @@ async fn share<S: Source, K: Sink>(
     crew.sink.bind(&identity).await?;
     let status = crew.source.status().await?;
     let Some(head) = status.head else { return Ok(()) };
-    let last = job.to.map_or(head, |to| to.min(head));
-    queue.plan(status.oldest.unwrap_or(0), last.saturating_add(1)).await?;
-    let worker = |_| {
-        let stop = stop.clone();
-        backfill(queue, move |sink| pull(job, crew, sink, stop.clone()))
-    };
-    try_join_all((0..job.workers).map(worker)).await?;
-    Ok(())
+    let past = job.to.map_or(head, |to| to.min(head)).saturating_add(1);
+    // A plan makes so many leases at a time.
+    loop {
+        let planned = queue.plan(status.oldest.unwrap_or(0), past).await?;
+        let worker = |_| {
+            let stop = stop.clone();
+            backfill(queue, move |sink| pull(job, crew, sink, stop.clone()))
+        };
+        try_join_all((0..job.workers).map(worker)).await?;
+        if planned == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Pulls the blocks of one lease.
@@ -89,7 +95,8 @@ async fn follow<S: Source, K: Sink>(
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), IndexError> {
     loop {
-        let Some(epoch) = queue.take_head().await? else {
+        let taken = patiently(crew.look.as_ref(), &stop, || queue.take_head()).await?;
+        let Some(epoch) = taken.flatten() else {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
                 () = tokio::time::sleep(RENEW) => continue,
