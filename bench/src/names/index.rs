@@ -19,6 +19,7 @@ use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::{Batch, Sink};
 
 use super::Setting;
+use crate::chain::CHAIN_ID;
 use crate::contestants::Identity;
 use crate::machine::Machine;
 use crate::measure::{float, median, share};
@@ -197,7 +198,7 @@ async fn commit_all(sink: &impl Sink, batches: Vec<Batch>) -> Result<Duration> {
 
 /// The worker's memory at a backfill, and at one ten times as long.
 async fn memory(at: &Path, transactions: u64) -> Result<Case> {
-    let node = Node::start(&at.join("node"), &[])?;
+    let node = Node::start(&at.join("node"), &["--chain-id", &CHAIN_ID.to_string()])?;
     let mut admin = node.admin().await?;
     let (mut pool, mut feed) = (Pool::new(Sizes::Fixed(LEAN), 32, 1, SEED)?, Feed::new(SEED));
     let (mut last, mut peaks) = (0, Vec::new());

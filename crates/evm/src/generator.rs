@@ -58,6 +58,16 @@ impl Generator {
         })
     }
 
+    /// The chain, from its first block on.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<Block, EvmError>> + '_ {
+        let mut parent = BlockHash::default();
+        (0..).map(move |height| {
+            let block = self.block(height, parent)?;
+            parent = block.meta.hash;
+            Ok(block)
+        })
+    }
+
     /// Block `height` on top of `parent_hash`. Depends on the spec and these two alone; the parent
     /// hash is the only thing taken from the block below. Block 0 is empty and stands on the zero
     /// hash, and any other parent is refused for it.

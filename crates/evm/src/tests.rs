@@ -15,14 +15,7 @@ use crate::{ChainSpec, EvmBlock, EvmError, Generator, gas, verify_block};
 /// The first `count` blocks of the chain of `spec`.
 pub(super) fn chain(spec: ChainSpec, count: u64) -> Vec<Block> {
     let generator = Generator::new(spec).unwrap();
-    let mut parent = BlockHash::default();
-    (0..count)
-        .map(|height| {
-            let block = generator.block(height, parent).unwrap();
-            parent = block.meta.hash;
-            block
-        })
-        .collect()
+    generator.blocks().take(usize::try_from(count).unwrap()).map(Result::unwrap).collect()
 }
 
 pub(super) fn decode(block: &Block) -> EvmBlock {

@@ -202,7 +202,7 @@ pub(crate) struct IndexArgs {
     /// Workers that share a backfill (PostgreSQL) [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<u64>,
-    /// Payload bytes that wait between source and sink at most [default: 64MiB]
+    /// Payload bytes that wait between source and sink at most [default: 16MiB]
     #[arg(long, value_name = "BYTES")]
     pub(crate) budget_bytes: Option<String>,
     /// Serve the read-only API and metrics here

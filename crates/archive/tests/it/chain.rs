@@ -22,14 +22,7 @@ pub fn evm(count: u64) -> Vec<Block> {
         ..ChainSpec::default()
     };
     let generator = Generator::new(spec).unwrap();
-    let mut parent = BlockHash::default();
-    (0..count)
-        .map(|height| {
-            let block = generator.block(height, parent).unwrap();
-            parent = block.meta.hash;
-            block
-        })
-        .collect()
+    generator.blocks().take(usize::try_from(count).unwrap()).map(Result::unwrap).collect()
 }
 
 /// A chain that nobody can look into, from any height on, with a block every two hours.

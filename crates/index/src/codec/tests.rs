@@ -3,7 +3,7 @@
 use alloy_consensus::transaction::SignerRecoverable as _;
 use alloy_consensus::{ReceiptEnvelope, Transaction as _};
 use alloy_eips::eip2718::Decodable2718 as _;
-use secateur_core::{Block, BlockHash, TxId, receipts};
+use secateur_core::{Block, TxId, receipts};
 use secateur_evm::{ChainSpec, EvmBlock, Generator, Verify};
 
 use super::{Codec, EvmCodec, OpaqueCodec};
@@ -12,14 +12,7 @@ use crate::{ErrorClass, LogFilter};
 
 fn chain(blocks: u64) -> Vec<Block> {
     let generator = Generator::new(ChainSpec::default()).unwrap();
-    let mut parent = BlockHash::default();
-    (0..blocks)
-        .map(|height| {
-            let block = generator.block(height, parent).unwrap();
-            parent = block.meta.hash;
-            block
-        })
-        .collect()
+    generator.blocks().take(usize::try_from(blocks).unwrap()).map(Result::unwrap).collect()
 }
 
 fn asked(block: &Block, with_meta: bool) -> SourceBlock {

@@ -88,7 +88,7 @@ impl WorkerOptions {
             min_batch_rows: 64,
             max_batch_rows: 16_384,
             write_limit: Duration::from_secs(1),
-            budget_bytes: 64 * 1024 * 1024,
+            budget_bytes: 16 * 1024 * 1024,
             decoders: threads.clamp(1, 16),
             alarm_after: Duration::from_mins(1),
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use rusqlite::types::Value;
-use secateur_core::{Block, BlockHash, ExportError, Height, Part, Strength};
+use secateur_core::{Block, ExportError, Height, Part, Strength};
 use secateur_evm::{ChainSpec, Generator, Verify};
 use secateur_index::codec::EvmCodec;
 use secateur_index::sink::sqlite::SqliteSink;
@@ -26,14 +26,7 @@ pub const CHAIN_ID: u64 = 1337;
 /// The first blocks of the default chain.
 pub fn blocks(count: u64) -> Vec<Block> {
     let generator = Generator::new(ChainSpec::default()).unwrap();
-    let mut parent = BlockHash::default();
-    (0..count)
-        .map(|height| {
-            let block = generator.block(height, parent).unwrap();
-            parent = block.meta.hash;
-            block
-        })
-        .collect()
+    generator.blocks().take(usize::try_from(count).unwrap()).map(Result::unwrap).collect()
 }
 
 /// A store with blocks in it.

@@ -135,7 +135,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("index.log_addresses", "", "contracts whose logs are kept, set apart by commas; or `all`"),
     key("index.log_topics", "", "first topics whose logs are kept, set apart by commas"),
     key("index.workers", "1", "workers that share a backfill (PostgreSQL)"),
-    key("index.budget_bytes", "64MiB", "payload bytes that wait between source and sink at most"),
+    key("index.budget_bytes", "16MiB", "payload bytes that wait between source and sink at most"),
     key("index.http", "", "where the read-only API and the metrics of the index listen"),
 ];
 

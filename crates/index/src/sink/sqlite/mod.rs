@@ -70,7 +70,7 @@ impl SqliteSink {
             ("synchronous", "FULL"),
             // A checkpoint takes its turn in `maintain`; this one only bounds the file.
             ("wal_autocheckpoint", "16384"),
-            ("cache_size", "-65536"),
+            ("cache_size", "-32768"),
             ("temp_store", "MEMORY"),
             ("foreign_keys", "OFF"),
         ] {
