@@ -8,15 +8,16 @@ use std::sync::Arc;
 use futures_util::stream::{Stream, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
+use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use secateur_core::{Block, Height, Part};
 
-use crate::key::chain_prefix;
+use crate::key::{chain_prefix, day_prefix};
 use crate::part::{ObjectRange, PartReader};
-use crate::remote::Remote;
+use crate::remote::{Remote, path_of};
 use crate::settings::s3_client;
 use crate::{
-    ArchiveError, ArchiveUrl, Check, Kind, MAX_MANIFEST_LEN, Manifest, Metrics, PartHeader,
+    ArchiveError, ArchiveUrl, Check, Day, Kind, MAX_MANIFEST_LEN, Manifest, Metrics, PartHeader,
     PartKey, Retry, Settings,
 };
 
@@ -126,8 +127,15 @@ impl Archive {
         chain_id: u64,
         after: Option<&PartKey>,
     ) -> impl Stream<Item = Result<ListedKey, ArchiveError>> + Send + 'static {
-        let names = self.remote.names(&chain_prefix(chain_id), after.map(PartKey::object));
-        names.try_filter_map(move |name| {
+        self.keys_below(&chain_prefix(chain_id), after.map(PartKey::object))
+    }
+
+    fn keys_below(
+        &self,
+        folder: &str,
+        after: Option<String>,
+    ) -> impl Stream<Item = Result<ListedKey, ArchiveError>> + Send + use<> {
+        self.remote.names(folder, after).try_filter_map(move |name| {
             let parsed = PartKey::parse(&name.key).ok();
             if parsed.is_none() {
                 tracing::warn!(key = name.key, "a name in the archive is no part's");
@@ -135,6 +143,37 @@ impl Archive {
             let listed = parsed.map(|(key, kind)| ListedKey { key, kind, size: name.size });
             futures_util::future::ready(Ok(listed))
         })
+    }
+
+    /// The first and the last height that listed parts of a chain have. By names alone, and by few of
+    /// them: the first ones, those of days, and those of the last day that has a listed part.
+    pub async fn ends(&self, chain_id: u64) -> Result<Option<(Height, Height)>, ArchiveError> {
+        let first = std::pin::pin!(listed(self.keys(chain_id, None))).try_next().await?;
+        let Some(PartKey { first, mut last, .. }) = first else { return Ok(None) };
+        for day in self.days(chain_id).await?.into_iter().rev() {
+            let keys = listed(self.keys_below(&day_prefix(chain_id, day), None));
+            let mut heights = std::pin::pin!(keys.map_ok(|key| key.last));
+            let mut found = false;
+            while let Some(height) = heights.try_next().await? {
+                (last, found) = (last.max(height), true);
+            }
+            if found {
+                break;
+            }
+        }
+        Ok(Some((first, last)))
+    }
+
+    /// The days under which a chain has anything, in their order.
+    async fn days(&self, chain_id: u64) -> Result<Vec<Day>, ArchiveError> {
+        let prefix = chain_prefix(chain_id);
+        let folder = path_of(prefix.trim_end_matches('/'))?;
+        let list = || self.remote.store.list_with_delimiter(Some(&folder));
+        let listed = self.remote.patiently("listing", &prefix, list).await?;
+        let day = |folder: &Path| folder.filename()?.strip_prefix("day=")?.parse().ok();
+        let mut days: Vec<Day> = listed.common_prefixes.iter().filter_map(day).collect();
+        days.sort_unstable();
+        Ok(days)
     }
 
     /// The listed parts of a chain that end at `from` or above, in the order of their heights, page
@@ -189,8 +228,10 @@ impl Archive {
         match self.remote.size(&name).await? {
             Some(size) if size == part.size => {}
             Some(size) => {
-                let reason = format!("it has {size} bytes, not {}", part.size);
-                return Err(ArchiveError::damaged(name, reason));
+                return Err(ArchiveError::damaged(
+                    name,
+                    size_differs(size, part.size, "was noted"),
+                ));
             }
             None => {
                 let provider = self.provider().to_owned();
@@ -275,6 +316,13 @@ impl Archive {
         }
         Ok(gaps)
     }
+}
+
+/// What to say of an object whose size is another one than it should be.
+pub(crate) fn size_differs(size: u64, wanted: u64, says: &str) -> String {
+    let (by, than) = (size.abs_diff(wanted), if size < wanted { "shorter" } else { "longer" });
+    let s = if by == 1 { "" } else { "s" };
+    format!("it is {by} byte{s} {than} than {says}: {size}, not {wanted}")
 }
 
 /// The parts of a listing that have a manifest.

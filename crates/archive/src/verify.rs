@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use futures_util::TryStreamExt;
 use secateur_core::{BlockHash, Height};
 
+use crate::archive::size_differs;
 use crate::key::chain_prefix;
 use crate::listing::Name;
 use crate::{Archive, ArchiveError, Check, Day, Kind, Manifest, PartKey};
@@ -105,6 +106,8 @@ pub struct VerifyReport {
     pub found: u64,
     /// An uploaded part behind the last listed one: an archiver is, or was, about to list it.
     pub unlisted: Option<String>,
+    /// Other chains that are in the archive too. Nothing was proved of them.
+    pub other_chains: Vec<u64>,
 }
 
 impl VerifyReport {
@@ -142,7 +145,10 @@ impl Archive {
             manifest: None,
             alone: None,
         };
-        for key in self.top().await?.1 {
+        let (mut chains, foreign) = self.top().await?;
+        chains.retain(|chain| *chain != chain_id);
+        walk.report.other_chains = chains;
+        for key in foreign {
             walk.report.add(Finding::Foreign { key });
         }
         let mut names = self.remote.names(&chain_prefix(chain_id), None);
@@ -267,8 +273,9 @@ impl Walk<'_> {
         size: u64,
     ) -> Result<Option<Day>, ArchiveError> {
         let differs = || ArchiveError::damaged(key.object(), "its manifest says something else");
-        if manifest.is_some_and(|manifest| manifest.size != size) {
-            return Err(differs());
+        if let Some(manifest) = manifest.filter(|manifest| manifest.size != size) {
+            let reason = size_differs(size, manifest.size, "its manifest says");
+            return Err(ArchiveError::damaged(key.object(), reason));
         }
         let reader = self.archive.open_part(key, size).await?;
         let check = match self.options.depth {

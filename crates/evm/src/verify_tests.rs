@@ -5,13 +5,13 @@ use alloy_consensus::{
     Eip658Value, EthereumTypedTransaction, Receipt, ReceiptEnvelope, Transaction, TxType,
 };
 use alloy_eips::eip2718::{Decodable2718, Encodable2718};
-use alloy_primitives::{B256, Bloom, Signature, U256};
+use alloy_primitives::{Address, B256, Bloom, Signature, U256};
 use secateur_core::{
     Block, BlockHash, Payloads, TxId, TxIndexEntry, push_receipt, push_tx_index, receipts,
 };
 
 use crate::tests::{chain, decode};
-use crate::{ChainSpec, Decoder, EvmBlock, EvmError, SignedTx, Verify, verify_block};
+use crate::{ChainSpec, Decoder, EvmBlock, EvmError, SignedTx, Verify, verify_block, verify_roots};
 
 const CHAIN_ID: u64 = 1337;
 
@@ -308,4 +308,67 @@ fn what_is_not_to_be_verified_is_not_but_the_rest_is() {
     assert!(decode(&other, Verify::Off).is_ok());
     other.meta.height += 1;
     assert!(decode(&other, Verify::Off).is_err());
+}
+
+#[test]
+fn roots_alone_are_checked_where_nobody_asks_who_signed() {
+    let mut forgery = Forgery::new();
+    let tx = &mut forgery.evm.body.transactions[1];
+    *tx = resigned(tx, Signature::new(U256::ZERO, U256::ONE, false));
+    let block = forgery.block();
+    assert!(matches!(refused(&block), EvmError::Signature { index: 1, .. }));
+    // Its hash and roots are those of these bytes, and that is all that is asked.
+    let found = verify_roots(&block, CHAIN_ID).unwrap();
+    assert_eq!(found, verify_block(&sample(), CHAIN_ID).unwrap());
+}
+
+#[test]
+fn every_byte_counts_for_the_roots_too_signatures_included() {
+    let good = sample();
+    verify_roots(&good, CHAIN_ID).unwrap();
+    for payload in PAYLOADS {
+        let len = payload(&mut good.payloads.clone()).len();
+        for place in 0..len {
+            let mut bad = good.clone();
+            payload(&mut bad.payloads)[place] ^= 0x04;
+            assert!(verify_roots(&bad, CHAIN_ID).is_err(), "byte {place}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_root_bloom_receipt_or_meta_is_refused_without_signatures_too() {
+    let what = |block: &Block| match verify_roots(block, CHAIN_ID).unwrap_err() {
+        EvmError::Mismatch { what, .. } => what.to_owned(),
+        EvmError::Bloom { of } => format!("bloom of {of}"),
+        other => panic!("{other}"),
+    };
+    let lies: [(Lie, &str); 5] = [
+        (|f| f.evm.header.transactions_root = B256::ZERO, "transactions root"),
+        (|f| f.evm.header.receipts_root = B256::ZERO, "receipts root"),
+        (|f| f.evm.header.withdrawals_root = Some(B256::ZERO), "withdrawals root"),
+        (|f| f.evm.header.logs_bloom = Bloom::ZERO, "bloom of the header"),
+        (|f| f.receipt(0).cumulative_gas_used += 1, "receipts root"),
+    ];
+    for (lie, wanted) in lies {
+        let mut forgery = Forgery::new();
+        lie(&mut forgery);
+        assert_eq!(what(&forgery.seal()), wanted);
+    }
+    let mut forgery = Forgery::new();
+    let last = forgery.receipts.len() - 1;
+    forgery.receipts[last].as_receipt_with_bloom_mut().unwrap().logs_bloom = Bloom::repeat_byte(1);
+    assert_eq!(what(&forgery.block()), format!("bloom of receipt {last}"));
+    // A log that was put elsewhere, in a receipt whose own bloom and root were made to fit it.
+    let mut forgery = Forgery::new();
+    let with_logs = |receipt: &ReceiptEnvelope| !receipt.logs().is_empty();
+    let index = forgery.receipts.iter().position(with_logs).unwrap();
+    forgery.receipt(index).logs[0].address = Address::repeat_byte(9);
+    let with_bloom = forgery.receipts[index].as_receipt_with_bloom_mut().unwrap();
+    with_bloom.logs_bloom = with_bloom.receipt.logs.iter().collect();
+    assert_eq!(what(&forgery.block()), "bloom of the header");
+    let mut other = sample();
+    other.meta.hash.0[0] ^= 1;
+    assert_eq!(what(&other), "block hash");
+    assert!(verify_roots(&sample(), CHAIN_ID + 1).is_err());
 }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use crate::exit::Exit;
+use crate::ui::words::plural;
 
 /// An error of the command line, the data directory or the demo.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +68,12 @@ pub(crate) enum NodeError {
     Failed(String),
     #[error("{0}; nothing was changed")]
     Archive(String),
-    #[error("the archive is not whole: {found} findings, above{hint}")]
+    #[error("the archive is not whole: {}, above{hint}", plural(*found, "finding"))]
     ArchiveDamaged { found: u64, hint: &'static str },
-    #[error("verify found {found} differences, {repairable} of them can be repaired{hint}")]
+    #[error(
+        "verify found {}, {repairable} of them can be repaired{hint}",
+        plural(*found, "difference")
+    )]
     Damaged { found: u64, repairable: u64, hint: &'static str },
     /// A thread ended without a result; its own message stands on standard error.
     #[error("the {0} thread stopped unexpectedly; what was acknowledged before is safe")]

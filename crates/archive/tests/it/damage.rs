@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use secateur_archive::{
-    Archive, ArchiverOptions, Check, Codec, Depth, Finding, VerifyOptions, VerifyReport,
+    Archive, ArchiverOptions, Check, Codec, Depth, Finding, PartKey, VerifyOptions, VerifyReport,
 };
 use secateur_core::{Block, Part};
 
@@ -90,12 +90,41 @@ async fn every_truncation_and_every_appended_byte_is_found_and_read_as_damage() 
         let whole = small.get(&name).await;
         for len in (0..whole.len()).step_by(13).chain([whole.len() - 1]) {
             small.put(&name, whole.slice(..len)).await;
-            assert!(!small.full().await.is_clean(), "{name} cut to {len} bytes");
+            let report = small.full().await;
+            assert!(!report.is_clean(), "{name} cut to {len} bytes");
+            if PartKey::parse_object(&name).is_ok() {
+                let missing = whole.len() - len;
+                let s = if missing == 1 { "" } else { "s" };
+                let wanted = format!(
+                    "it is {missing} byte{s} shorter than its manifest says: {len}, not {}",
+                    whole.len()
+                );
+                let Finding::Damaged { reason, .. } = &report.findings[0] else {
+                    panic!("{report:?}")
+                };
+                assert_eq!(*reason, wanted);
+            }
         }
         small.put(&name, [&whole[..], b"\n"].concat()).await;
         assert!(!small.full().await.is_clean(), "{name} with a byte more");
         small.put(&name, whole).await;
     }
+}
+
+#[tokio::test]
+async fn other_chains_in_an_archive_are_told_and_not_looked_at() {
+    let small = small(&chain::opaque(0, 6, 10), Codec::Opaque, 3).await;
+    assert_eq!(small.full().await.other_chains, [] as [u64; 0]);
+    let stage = tempfile::tempdir().unwrap();
+    for id in [CHAIN + 9, CHAIN - 1] {
+        let mut other = options(stage.path(), Codec::Opaque, 3);
+        other.chain_id = id;
+        archive_all(&small.archive, other, &chain::opaque(0, 3, 10)).await.unwrap();
+    }
+    let report = small.full().await;
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.other_chains, [CHAIN - 1, CHAIN + 9]);
+    assert_eq!(report.progress.parts, 2);
 }
 
 #[tokio::test]

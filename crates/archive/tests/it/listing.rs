@@ -1,8 +1,11 @@
-//! An archive of a million names is listed page by page in bounded memory.
+//! An archive of a million names is listed page by page in bounded memory, and its ends are found
+//! without listing it.
 
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::TryStreamExt;
 use hyper::body::Incoming;
@@ -102,4 +105,42 @@ async fn a_million_names_are_listed_page_by_page_in_bounded_memory() {
     let grown = most.saturating_sub(early);
     println!("after 20,000 names {early} bytes, at most {most} bytes, grown by {grown}");
     assert!(grown < 16 << 20, "memory grew by {grown} bytes over a million names");
+}
+
+#[tokio::test]
+async fn the_ends_of_an_archive_are_found_in_few_requests_however_long_it_is() {
+    const DAYS: u32 = 40;
+    const PARTS: u64 = 60;
+    let bucket = Bucket::start().await;
+    let root = bucket.dir.path().join("data/history/chains/test");
+    let name = |day: u32, part: u64, kind: Kind| {
+        let first = 100 + (u64::from(day) * PARTS + part) * 10;
+        let day = Day::from_number(19_000 + day).unwrap();
+        let key = PartKey { chain_id: CHAIN, day, first, last: first + 9, digest8: [5; 4] };
+        root.join(key.name(kind))
+    };
+    for day in 0..DAYS {
+        fs::create_dir_all(name(day, 0, Kind::Object).parent().unwrap()).unwrap();
+        for part in 0..PARTS {
+            fs::write(name(day, part, Kind::Object), "x").unwrap();
+            fs::write(name(day, part, Kind::Manifest), "x").unwrap();
+        }
+    }
+    // One more that is uploaded, and not listed yet, under a day of its own.
+    let upload = name(DAYS, 0, Kind::Object);
+    fs::create_dir_all(upload.parent().unwrap()).unwrap();
+    fs::write(&upload, "x").unwrap();
+    let requests = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&requests);
+    bucket.plan(move |_, _| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        None
+    });
+    let archive = bucket.archive(crate::chain::quick());
+    let wanted = Some((100, 100 + u64::from(DAYS) * PARTS * 10 - 1));
+    assert_eq!(archive.ends(CHAIN).await.unwrap(), wanted);
+    // The first names, the days, the day of the upload, and the last day that has a listed part.
+    assert_eq!(requests.load(Ordering::Relaxed), 4);
+    let directory = crate::chain::directory(&root);
+    assert_eq!(directory.ends(CHAIN).await.unwrap(), wanted);
 }

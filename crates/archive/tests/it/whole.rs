@@ -36,6 +36,8 @@ async fn goes_there_and_back(archive: &Archive) -> Vec<Part> {
         assert!(report.is_clean(), "{report:?}");
         assert_eq!((report.first, report.last), (Some(0), Some(48)));
     }
+    assert_eq!(archive.ends(CHAIN).await.unwrap(), Some((0, 48)));
+    assert_eq!(archive.ends(CHAIN + 1).await.unwrap(), None);
     assert_eq!(archive.find(CHAIN, 30).await.unwrap().unwrap().first, 25);
     assert_eq!(archive.find(CHAIN, 49).await.unwrap(), None);
     assert_eq!(archive.gaps(CHAIN, Some(60)).await.unwrap(), [49..=60]);

@@ -151,9 +151,10 @@ async fn lists_come_page_by_page_without_a_gap_or_a_double() {
 
 #[tokio::test]
 async fn meta_parts_gaps_days_and_metrics_are_told() {
-    let (_dir, api) = served("off").await;
+    let (dir, api) = served("off").await;
     let (_, meta) = get(&api, "/v1/meta").await;
     assert_eq!(meta["chain_id"], 5);
+    assert_eq!((&meta["logs"], &meta["logs_since"]), (&"off".into(), &Value::Null));
     assert_eq!(meta["next_block"], BLOCKS);
     assert_eq!(meta["lag_blocks"], 6);
     assert_eq!(get(&api, "/v1/parts").await.1["items"][0]["key"], "chain=5/part");
@@ -175,6 +176,7 @@ async fn meta_parts_gaps_days_and_metrics_are_told() {
         "secateur_index_cursor_lag",
         "secateur_index_db_write_latency_ms_bucket",
         "secateur_index_db_batch_size",
+        "secateur_index_batches_total{cut=\"waited\"} 0",
         "secateur_index_errors_total{class=\"pruned\"} 0",
         "secateur_index_raw_bytes_total",
         "secateur_index_zstd_bytes_total",
@@ -184,4 +186,10 @@ async fn meta_parts_gaps_days_and_metrics_are_told() {
     }
     assert_eq!(get(&api, "/readyz").await.0, StatusCode::OK);
     assert_eq!(get(&api, "/healthz").await.0, StatusCode::OK);
+    // From now on all logs, and those of earlier blocks are not here.
+    let sink = SqliteSink::open(&dir.path().join("index.sqlite")).unwrap();
+    let identity = Identity { chain_id: 5, codec: "evm".into(), logs: "all".into() };
+    sink.bind(&identity).await.unwrap();
+    let (_, meta) = get(&api, "/v1/meta").await;
+    assert_eq!((&meta["logs"], &meta["logs_since"]), (&"all".into(), &BLOCKS.into()));
 }

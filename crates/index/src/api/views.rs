@@ -160,6 +160,8 @@ pub(super) struct MetaView {
     chain_id: Option<u64>,
     codec: Option<String>,
     logs: Option<String>,
+    /// The first block whose logs were chosen so; none where none are kept.
+    logs_since: Option<u64>,
     /// The first block that is not indexed.
     next_block: Option<u64>,
     last_head: Option<u64>,
@@ -174,11 +176,14 @@ impl From<IndexMeta> for MetaView {
         let lag_blocks = meta
             .last_head
             .map(|head| head.saturating_add(1).saturating_sub(next_block.unwrap_or(0)));
+        let logs_since =
+            meta.logs_since.filter(|_| meta.logs.as_deref().is_some_and(|logs| logs != "off"));
         Self {
             schema_version: meta.schema_version,
             chain_id: meta.chain_id,
             codec: meta.codec,
             logs: meta.logs,
+            logs_since,
             next_block,
             last_head: meta.last_head,
             lag_blocks,

@@ -192,7 +192,12 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
         self.catch_up_with_archive().await?;
         if self.options.ack {
-            self.acknowledge_again(status.archived, status.pruned_before).await?;
+            let again = self.acknowledge_again(status.archived, status.pruned_before);
+            // The source may read a part for long. Whatever it does not hear of now, it does next time.
+            tokio::select! {
+                () = stopped(stop.clone()) => return Ok(End::Stopped),
+                acknowledged = again => acknowledged?,
+            }
         }
         let settled = self.sink.last_part().await?.map(|row| part_of(&row));
         // An archive goes on where it ends, even if the source has cut those blocks: that is told.
@@ -210,7 +215,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         let mut archiver = Archiver::open(self.archive.clone(), options).await.map_err(explain)?;
         let mut blocks = self.source.blocks(Some(archiver.next_height()), true);
         let (mut idle, mut looked) = (Backoff::new(), Instant::now());
-        self.publish(&mut archiver).await?;
+        self.publish(&mut archiver, stop).await?;
         loop {
             let next = tokio::select! {
                 biased;
@@ -235,7 +240,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             idle.reset();
             archiver.push(&self.whole(block)?).await.map_err(explain)?;
             if archiver.waiting() > 0 {
-                self.publish(&mut archiver).await?;
+                self.publish(&mut archiver, stop).await?;
             }
         }
     }
@@ -285,13 +290,21 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         }
     }
 
-    /// Uploads, notes and acknowledges whatever is finished.
-    async fn publish(&self, archiver: &mut Archiver) -> Result<(), IndexError> {
+    /// Uploads, notes and acknowledges whatever is finished. One that is not acknowledged because it
+    /// was asked to stop stays in the stage.
+    async fn publish(
+        &self,
+        archiver: &mut Archiver,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(), IndexError> {
         while let Some(part) = archiver.publish().await.map_err(explain)? {
             let at = unix_now();
             self.sink.add_part(row_of(&part)?, at).await?;
             if self.options.ack {
-                self.acknowledge(&part).await?;
+                tokio::select! {
+                    () = stopped(stop.clone()) => return Ok(()),
+                    acknowledged = self.acknowledge(&part) => acknowledged?,
+                }
             }
             archiver.settled(&part).await.map_err(explain)?;
             self.metrics.wrote(&archiver.metrics().snapshot());

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use secateur_core::{BlockHash, Cursor, Height};
+use secateur_core::{Cursor, Height};
 
 use super::lease::{Lease, LeaseQueue};
 use super::write::{self, Fence, bigint};
 use super::{PostgresSink, notes, read};
 use crate::sink::{Identity, Note, Retained, Sink};
-use crate::{Batch, GapRow, IndexError, PartRow};
+use crate::{Batch, BlockRow, GapRow, IndexError, PartRow};
 
 /// What a worker holds.
 #[derive(Debug, Clone, Copy)]
@@ -103,10 +103,10 @@ impl Sink for LeasedSink {
         }
     }
 
-    async fn tip(&self) -> Result<Option<BlockHash>, IndexError> {
+    async fn tip(&self) -> Result<Option<BlockRow>, IndexError> {
         match self.lease() {
             // Unknown as long as the worker below has not come so far.
-            Some(lease) => read::hash_below(&self.sink().client().await?, lease.next).await,
+            Some(lease) => read::block_below(&self.sink().client().await?, lease.next).await,
             None => self.sink().tip().await,
         }
     }

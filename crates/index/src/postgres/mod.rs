@@ -29,7 +29,7 @@ use deadpool_postgres::{
     Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime,
 };
 use parking_lot::Mutex;
-use secateur_core::{BlockHash, Cursor, Height};
+use secateur_core::{Cursor, Height};
 use tokio_postgres::config::SslMode;
 
 pub use address::Address;
@@ -39,7 +39,7 @@ pub use leased::LeasedSink;
 pub use promote::{PromotePhase, PromoteProgress, Promoted, promote};
 
 use crate::sink::{Identity, Note, Retained, Sink};
-use crate::{Batch, GapRow, IndexError, PartRow};
+use crate::{Batch, BlockRow, GapRow, IndexError, PartRow};
 use failure::{Told as _, no_connection};
 use write::Fence;
 
@@ -179,10 +179,10 @@ impl Sink for PostgresSink {
         read::cursor(&self.client().await?).await
     }
 
-    async fn tip(&self) -> Result<Option<BlockHash>, IndexError> {
+    async fn tip(&self) -> Result<Option<BlockRow>, IndexError> {
         let client = self.client().await?;
         match read::cursor(&client).await? {
-            Some(cursor) => read::hash_below(&client, cursor.block_number).await,
+            Some(cursor) => read::block_below(&client, cursor.block_number).await,
             None => Ok(None),
         }
     }

@@ -3,7 +3,7 @@
 
 use alloy_primitives::{Address, B256};
 use deadpool_postgres::{Client, GenericClient};
-use secateur_core::{BlockHash, Cursor, Height, TxId};
+use secateur_core::{Cursor, Height, TxId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -47,13 +47,13 @@ pub(super) async fn cursor(client: &impl GenericClient) -> Result<Option<Cursor>
     cursor_from_json(&text).map(Some).map_err(|error| IndexError::stored(&error))
 }
 
-/// The hash of the block below a height.
-pub(super) async fn hash_below(
+/// The block below a height.
+pub(super) async fn block_below(
     client: &Client,
     height: Height,
-) -> Result<Option<BlockHash>, IndexError> {
+) -> Result<Option<BlockRow>, IndexError> {
     let Some(below) = height.checked_sub(1) else { return Ok(None) };
-    Ok(block_at(client, below).await?.and_then(|block| block.hash))
+    block_at(client, below).await
 }
 
 async fn block_at(client: &Client, number: Height) -> Result<Option<BlockRow>, IndexError> {
@@ -73,6 +73,7 @@ pub(super) async fn meta_in(client: &impl GenericClient) -> Result<IndexMeta, In
             "chain_id" => meta.chain_id = Some(number(&value)?),
             "codec" => meta.codec = Some(value),
             "logs" => meta.logs = Some(value),
+            "logs_since" => meta.logs_since = Some(number(&value)?),
             "cursor" => {
                 let cursor = cursor_from_json(&value);
                 meta.cursor = Some(cursor.map_err(|error| IndexError::stored(&error))?);

@@ -60,8 +60,8 @@ pub trait Sink: Send + Sync + 'static {
     /// Where to go on; none if nothing was ever written.
     fn cursor(&self) -> impl Future<Output = Result<Option<Cursor>, IndexError>> + Send;
 
-    /// The hash of the block below the cursor, if it is known: the next block stands on it.
-    fn tip(&self) -> impl Future<Output = Result<Option<BlockHash>, IndexError>> + Send;
+    /// The block below the cursor, if it is known: the next block stands on it.
+    fn tip(&self) -> impl Future<Output = Result<Option<BlockRow>, IndexError>> + Send;
 
     /// Writes a batch in one transaction: rows, cursor, `last_head`, `last_ingest_at` and the day's
     /// counts. A failure leaves everything where it was.
@@ -122,6 +122,8 @@ pub struct IndexMeta {
     pub codec: Option<String>,
     /// Which logs are kept.
     pub logs: Option<String>,
+    /// The first block whose logs were chosen so. Blocks below it have what was chosen before.
+    pub logs_since: Option<Height>,
     /// Where the worker goes on.
     pub cursor: Option<Cursor>,
     /// The source's newest exportable block, when it was last asked.

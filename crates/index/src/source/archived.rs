@@ -30,18 +30,12 @@ impl ArchiveSource {
         Self { archive, chain_id, check, ends: Arc::default() }
     }
 
-    /// The first and last archived block. The whole archive is listed, once.
+    /// The first and last archived block, as they are remembered until all of them were read.
     async fn ends(&self) -> Result<Option<(Height, Height)>, IndexError> {
         if let Some(ends) = *self.ends.lock() {
             return Ok(Some(ends));
         }
-        let mut ends = None;
-        let mut listed = Box::pin(self.archive.parts(self.chain_id, 0));
-        while let Some(manifest) = listed.next().await {
-            let manifest = manifest.map_err(explain)?;
-            let (first, _) = ends.unwrap_or((manifest.first, manifest.last));
-            ends = Some((first, manifest.last));
-        }
+        let ends = self.archive.ends(self.chain_id).await.map_err(explain)?;
         *self.ends.lock() = ends;
         Ok(ends)
     }

@@ -34,6 +34,9 @@ const WINDOW: u32 = 4 * 1024 * 1024;
 /// be waiting for, still comes through. The streams are few, and each has its limit.
 const WINDOW_OF_ALL: u32 = (1 << 31) - 1;
 const CONNECT: Duration = Duration::from_secs(5);
+/// A node reads a part back before it answers. However slow its way to the archive is, it is taken to
+/// read so many bytes a second; whether it is still there is asked all the while.
+const READ_BACK_RATE: u64 = 512 * 1024;
 
 pub(super) type Link = InterceptedService<Channel, Bearer>;
 
@@ -46,7 +49,8 @@ pub struct GrpcOptions {
     pub token_file: Option<PathBuf>,
     /// Certificates (PEM) to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// The longest wait for an answer, or for the next piece of a stream.
+    /// The longest wait for an answer, or for the next piece of a stream. For a part that the node
+    /// reads back first it is longer, by the part's size.
     pub timeout: Duration,
     /// The byte budget of one poll.
     pub max_bytes: u32,
@@ -109,11 +113,19 @@ impl GrpcSource {
         wanted: Height,
         call: impl Future<Output = Result<Response<A>, Status>> + Send,
     ) -> Result<A, IndexError> {
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(explain(&status, wanted)),
-            Err(_) => Err(IndexError::Timeout(format!("{:?}", self.timeout))),
-        }
+        in_time(self.timeout, wanted, call).await
+    }
+}
+
+async fn in_time<A>(
+    timeout: Duration,
+    wanted: Height,
+    call: impl Future<Output = Result<Response<A>, Status>> + Send,
+) -> Result<A, IndexError> {
+    match tokio::time::timeout(timeout, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(explain(&status, wanted)),
+        Err(_) => Err(IndexError::Timeout(format!("{timeout:?}"))),
     }
 }
 
@@ -243,6 +255,9 @@ impl Source for GrpcSource {
             size: part.size,
         };
         let mut admin = self.admin.clone();
-        Ok(self.ask(part.first, admin.ack_archived(request)).await?.archived)
+        let reading = Duration::from_secs(part.size.div_ceil(READ_BACK_RATE));
+        let timeout = self.timeout.saturating_add(reading);
+        let answer = in_time(timeout, part.first, admin.ack_archived(request)).await?;
+        Ok(answer.archived)
     }
 }

@@ -83,10 +83,7 @@ pub trait Source: Send + Sync + 'static {
 
 /// What a source says of itself, if it knows the question. One that has another chain is refused: its
 /// blocks would be told apart only where two of them meet.
-pub(crate) async fn status_of<S: Source>(
-    source: &S,
-    chain_id: u64,
-) -> Result<SourceStatus, IndexError> {
+pub async fn status_of<S: Source>(source: &S, chain_id: u64) -> Result<SourceStatus, IndexError> {
     let status = match source.status().await {
         // Whatever it is that is not allowed, pulling blocks meets it too, or can do without.
         Err(IndexError::Refused(_)) => return Ok(SourceStatus::default()),

@@ -4,15 +4,15 @@
 use std::time::{Duration, Instant};
 
 use secateur_core::{BlockHash, Cursor, Height, SECONDS_PER_DAY};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
-use super::metrics::{Metrics, signed};
+use super::metrics::{Cut, Metrics, signed};
 use super::observe::{Event, Observer, Progress, Rate};
 use super::pull::{Decoded, Head, Step};
 use super::trouble::Trouble;
 use super::{WorkerOptions, unix_now};
 use crate::source::Source;
-use crate::{Batch, IndexError, Rows, Sink};
+use crate::{Batch, BlockRow, IndexError, Rows, Sink};
 
 /// A batch that is not full waits no longer than this for more. At the tip it does not wait at all.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -61,6 +61,8 @@ pub(super) struct Writer<'a, S, K> {
     pub(super) metrics: &'a Metrics,
     pub(super) observer: &'a dyn Observer,
     pub(super) head: &'a Head,
+    /// Whether pulling waits for room.
+    pub(super) is_short: watch::Receiver<bool>,
     pub(super) state: &'a mut State,
 }
 
@@ -71,9 +73,9 @@ pub(super) struct State {
     pub(super) size: BatchSize,
     pub(super) rate: Rate,
     /// The hash that the next block stands on, if it is known.
-    pub(super) tip: Option<BlockHash>,
+    tip: Option<BlockHash>,
     /// Whether that hash was read from the sink: then another one means another chain.
-    pub(super) resumed: bool,
+    resumed: bool,
     /// The time of the newest block.
     newest: Option<u64>,
     pub(super) acked: Option<Height>,
@@ -99,6 +101,37 @@ impl State {
             trouble: Trouble::default(),
         }
     }
+
+    /// A session begins behind this block.
+    pub(super) fn resume(&mut self, tip: Option<BlockRow>, next: Height) {
+        self.tip = tip.as_ref().and_then(|tip| tip.hash);
+        self.newest = tip.and_then(|tip| tip.ts).or(self.newest);
+        self.resumed = true;
+        self.progress.next = next;
+    }
+
+    /// Rows of blocks below this time go. By the chain's own clock, so that a source that stands
+    /// still keeps its rows.
+    fn cutoff(&self, options: &WorkerOptions) -> Option<u64> {
+        let kept = u64::from(options.retention_days?).saturating_mul(SECONDS_PER_DAY);
+        Some(self.newest?.saturating_sub(kept))
+    }
+
+    /// Removes whatever is due, step by step, unless it is asked to stop.
+    pub(super) async fn retain_all(
+        &self,
+        sink: &impl Sink,
+        options: &WorkerOptions,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(), IndexError> {
+        let Some(cutoff) = self.cutoff(options) else { return Ok(()) };
+        loop {
+            let stopped = *stop.borrow();
+            if stopped || !sink.retain(cutoff, RETAIN_BLOCKS).await?.more {
+                return Ok(());
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -116,15 +149,18 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         loop {
             let step = match pending.since {
                 None => from.recv().await,
-                Some(since) => {
-                    let deadline = since + PATIENCE;
-                    let Ok(step) = tokio::time::timeout_at(deadline.into(), from.recv()).await
-                    else {
-                        self.commit(&mut pending).await?;
+                Some(since) => tokio::select! {
+                    biased;
+                    step = from.recv() => step,
+                    () = lack(self.is_short.clone()) => {
+                        self.commit(&mut pending, Cut::Room).await?;
                         continue;
-                    };
-                    step
-                }
+                    }
+                    () = tokio::time::sleep_until((since + PATIENCE).into()) => {
+                        self.commit(&mut pending, Cut::Waited).await?;
+                        continue;
+                    }
+                },
             };
             match step {
                 Some(Step::Group(decoding, permit)) => {
@@ -136,13 +172,13 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
                         Ok(blocks) => self.take(blocks, &mut pending).await?,
                         Err(error) => {
                             // What came before it is good.
-                            self.commit(&mut pending).await?;
+                            self.commit(&mut pending, Cut::End).await?;
                             return Err(error);
                         }
                     }
                 }
                 Some(Step::CaughtUp) => {
-                    self.commit(&mut pending).await?;
+                    self.commit(&mut pending, Cut::Tip).await?;
                     self.state.trouble.pass(self.metrics, self.observer);
                     self.ack(true).await?;
                     self.keep_house().await?;
@@ -150,7 +186,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
                     self.observer.event(&Event::CaughtUp { next });
                 }
                 None => {
-                    self.commit(&mut pending).await?;
+                    self.commit(&mut pending, Cut::End).await?;
                     return self.ack(true).await;
                 }
             }
@@ -167,7 +203,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         let heavy = self.options.budget_bytes / 4;
         for Decoded { rows, raw_bytes } in blocks {
             if let Err(error) = self.check_link(&rows) {
-                self.commit(pending).await?;
+                self.commit(pending, Cut::End).await?;
                 return Err(error);
             }
             pending.rows.append(rows);
@@ -176,7 +212,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
             if pending.rows.len() >= self.state.size.rows() || pending.raw_bytes >= heavy {
                 // The group's own memory is accounted for until all of it is written.
                 let group = pending.permits.pop();
-                self.commit(pending).await?;
+                self.commit(pending, Cut::Full).await?;
                 pending.permits.extend(group);
             }
         }
@@ -210,7 +246,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         Ok(())
     }
 
-    async fn commit(&mut self, pending: &mut Pending) -> Result<(), IndexError> {
+    async fn commit(&mut self, pending: &mut Pending, cut: Cut) -> Result<(), IndexError> {
         let Pending { rows, raw_bytes, permits, .. } = std::mem::take(pending);
         let Some(last) = rows.blocks.last().map(|block| block.number) else { return Ok(()) };
         let (count, at) = (rows.len(), unix_now());
@@ -224,7 +260,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         let took = begun.elapsed();
         self.state.trouble.pass(self.metrics, self.observer);
         self.state.size.learn(took, count);
-        self.metrics.wrote(took, count, raw_bytes, at);
+        self.metrics.wrote(cut, took, count, raw_bytes, at);
         self.tell(next, head, counted, raw_bytes);
         self.ack(false).await?;
         if self.state.maintained_at.elapsed() >= MAINTAIN_EVERY || self.state.retain_more {
@@ -283,9 +319,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
 
     /// A step of retention; and from time to time whatever the sink needs.
     async fn keep_house(&mut self) -> Result<(), IndexError> {
-        if let (Some(days), Some(newest)) = (self.options.retention_days, self.state.newest) {
-            // By the chain's own clock, so that a source that stands still keeps its rows.
-            let cutoff = newest.saturating_sub(u64::from(days).saturating_mul(SECONDS_PER_DAY));
+        if let Some(cutoff) = self.state.cutoff(self.options) {
             let step = self.sink.retain(cutoff, RETAIN_BLOCKS).await?;
             self.state.retain_more = step.more;
         }
@@ -294,6 +328,13 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
             maintain(self.sink, self.metrics).await?;
         }
         Ok(())
+    }
+}
+
+/// Comes back once pulling waits for room; never if nobody pulls any more.
+async fn lack(mut is_short: watch::Receiver<bool>) {
+    if is_short.wait_for(|short| *short).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -22,7 +22,41 @@ struct OfClass {
     class: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCut {
+    cut: &'static str,
+}
+
 type Float = Gauge<f64, AtomicU64>;
+
+/// Why a batch was written when it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// It had the rows, or the bytes, that a batch may have.
+    Full,
+    /// Its bytes were in the way of what came next.
+    Room,
+    /// Nothing came for a while.
+    Waited,
+    /// Nothing more was there.
+    Tip,
+    /// The session ended.
+    End,
+}
+
+impl Cut {
+    const ALL: [Self; 5] = [Self::Full, Self::Room, Self::Waited, Self::Tip, Self::End];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Room => "room",
+            Self::Waited => "waited",
+            Self::Tip => "tip",
+            Self::End => "end",
+        }
+    }
+}
 
 /// The counters of a worker.
 #[derive(Debug)]
@@ -36,6 +70,7 @@ pub struct Metrics {
     pub(super) cursor: Gauge,
     pub(super) write_latency: Histogram,
     pub(super) batch_size: Gauge,
+    batches: Family<OfCut, Counter>,
     pub(super) source_down: Gauge,
     errors: Family<OfClass, Counter>,
     raw_bytes: Counter,
@@ -66,6 +101,7 @@ impl Metrics {
             cursor: Gauge::default(),
             write_latency: Histogram::new(BUCKETS),
             batch_size: Gauge::default(),
+            batches: Family::default(),
             source_down: Gauge::default(),
             errors: Family::default(),
             raw_bytes: Counter::default(),
@@ -75,6 +111,9 @@ impl Metrics {
         };
         for class in ErrorClass::ALL {
             drop(metrics.errors.get_or_create(&OfClass { class: class.name() }));
+        }
+        for cut in Cut::ALL {
+            drop(metrics.batches.get_or_create(&OfCut { cut: cut.name() }));
         }
         metrics.register_source(registry);
         metrics.register_sink(registry);
@@ -130,6 +169,11 @@ impl Metrics {
             self.write_latency.clone(),
         );
         to.register(name("db_batch_size"), "Rows of the last batch", self.batch_size.clone());
+        to.register(
+            name("batches"),
+            "Batches by why they were written: full, room, waited, tip, end",
+            self.batches.clone(),
+        );
         to.register(name("raw_bytes"), "Payload bytes written", self.raw_bytes.clone());
         to.register(name("zstd_bytes"), "Bytes of parts written", self.zstd_bytes.clone());
         to.register(name("sink_bytes"), "Bytes that the index takes", self.sink_bytes.clone());
@@ -154,7 +198,8 @@ impl Metrics {
         self.errors.get_or_create(&OfClass { class: class.name() }).inc();
     }
 
-    pub(super) fn wrote(&self, took: Duration, rows: usize, raw_bytes: u64, at: u64) {
+    pub(super) fn wrote(&self, cut: Cut, took: Duration, rows: usize, raw_bytes: u64, at: u64) {
+        self.batches.get_or_create(&OfCut { cut: cut.name() }).inc();
         self.write_latency.observe(took.as_secs_f64() * 1_000.0);
         self.batch_size.set(i64::try_from(rows).unwrap_or(i64::MAX));
         self.raw_bytes.inc_by(raw_bytes);

@@ -24,7 +24,7 @@ pub use observe::{Event, Observer, Progress};
 
 use crate::codec::Codec;
 use crate::sink::{Identity, Note};
-use crate::source::{Source, status_of};
+use crate::source::{Source, SourceStatus, status_of};
 use crate::{GapRow, IndexError, Sink};
 use commit::{State, Writer};
 use pull::{Head, Puller, watch_head};
@@ -137,21 +137,12 @@ impl<S: Source, K: Sink> Worker<S, K> {
 
     /// Works until it is stopped, done, or cannot go on. What was pulled by then is written.
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
-        let identity = Identity {
-            chain_id: self.options.chain_id,
-            codec: self.codec.name().to_owned(),
-            logs: self.options.logs.clone(),
-        };
-        self.sink.bind(&identity).await?;
         let mut state = State::new(&self.options);
-        let mut registered = self.options.consumer.is_none();
+        let mut admitted = false;
         loop {
-            let ended = self.attempt(&mut state, &mut registered, &stop).await;
+            let ended = self.attempt(&mut state, &mut admitted, &stop).await;
             let error = match ended {
-                Ok(end) => {
-                    commit::maintain(self.sink.as_ref(), &self.metrics).await?;
-                    return Ok(end);
-                }
+                Ok(end) => return self.close(end, &state, &stop).await,
                 Err(error) => error,
             };
             self.note(&error).await;
@@ -177,36 +168,59 @@ impl<S: Source, K: Sink> Worker<S, K> {
         }
     }
 
-    /// Registers the consumer if that is still to be done, and runs a session.
+    /// Runs a session. Index and source are told whose this worker is before the first one, and
+    /// neither of them before it is known that the source has the chain.
     async fn attempt(
         &self,
         state: &mut State,
-        registered: &mut bool,
+        admitted: &mut bool,
         stop: &watch::Receiver<bool>,
     ) -> Result<End, IndexError> {
-        if let Some(consumer) = self.options.consumer.as_deref().filter(|_| !*registered) {
-            self.source.register(consumer, self.options.strength).await?;
-            *registered = true;
+        let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
+        if !*admitted {
+            let identity = Identity {
+                chain_id: self.options.chain_id,
+                codec: self.codec.name().to_owned(),
+                logs: self.options.logs.clone(),
+            };
+            self.sink.bind(&identity).await?;
+            if let Some(consumer) = self.options.consumer.as_deref() {
+                self.source.register(consumer, self.options.strength).await?;
+            }
+            *admitted = true;
         }
-        self.session(state, stop).await
+        self.session(status, state, stop).await
+    }
+
+    /// What is due before a worker ends that was not interrupted.
+    async fn close(
+        &self,
+        end: End,
+        state: &State,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<End, IndexError> {
+        if end != End::Stopped {
+            state.retain_all(self.sink.as_ref(), &self.options, stop).await?;
+        }
+        commit::maintain(self.sink.as_ref(), &self.metrics).await?;
+        Ok(end)
     }
 
     async fn session(
         &self,
+        status: SourceStatus,
         state: &mut State,
         stop: &watch::Receiver<bool>,
     ) -> Result<End, IndexError> {
-        let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
         let from = self.sink.cursor().await?.map(|cursor| cursor.block_number);
         if let (Some(head), Some(from)) = (status.head, from)
             && from > head.saturating_add(1)
         {
             tracing::warn!(head, next = from, "the source is behind the index; it is waited for");
         }
-        state.tip = self.sink.tip().await?;
-        state.resumed = true;
-        state.progress.next = from.unwrap_or(0);
+        state.resume(self.sink.tip().await?, from.unwrap_or(0));
         let head = Head::default();
+        let (short, is_short) = watch::channel(false);
         let (into, steps) = mpsc::channel(pull::GROUPS);
         let puller = Puller {
             source: self.source.as_ref(),
@@ -215,6 +229,7 @@ impl<S: Source, K: Sink> Worker<S, K> {
             head: &head,
             budget: pull::budget(self.options.budget_bytes),
             decoders: Arc::new(Semaphore::new(self.options.decoders.max(1))),
+            short,
             into,
             until: self.options.until,
             follow: self.options.follow,
@@ -227,6 +242,7 @@ impl<S: Source, K: Sink> Worker<S, K> {
             metrics: &self.metrics,
             observer: self.observer.as_ref(),
             head: &head,
+            is_short,
             state,
         };
         let both = async { tokio::join!(puller.run(from), writer.run(steps)) };

@@ -75,6 +75,8 @@ pub(super) struct Puller<'a, S: Source> {
     pub(super) budget: (Arc<Semaphore>, u32),
     /// Groups that are decoded side by side.
     pub(super) decoders: Arc<Semaphore>,
+    /// True while there is no room for the next group: what waits to be written is in its way.
+    pub(super) short: watch::Sender<bool>,
     pub(super) into: mpsc::Sender<Step>,
     pub(super) until: Option<Height>,
     pub(super) follow: bool,
@@ -181,7 +183,9 @@ impl<S: Source> Puller<'_, S> {
         let (room, most) = &self.budget;
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(*most).clamp(1, *most);
         let permits = async {
+            self.short.send_replace(room.available_permits() < units as usize);
             let room = Arc::clone(room).acquire_many_owned(units).await;
+            self.short.send_replace(false);
             (room, Arc::clone(&self.decoders).acquire_owned().await)
         };
         let (room, decoder) = tokio::select! {

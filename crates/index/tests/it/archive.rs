@@ -1,17 +1,18 @@
 //! Archiving beside an index, and an index built again from the archive alone.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::registry::Registry;
 use secateur_archive::{Archive, ArchiveUrl, Check, Codec as PartCodec, Grain, Settings};
 use secateur_evm::Verify;
-use secateur_index::LogFilter;
 use secateur_index::archiving::{ArchiveMetrics, Archiving, ArchivingOptions};
 use secateur_index::codec::EvmCodec;
 use secateur_index::sink::Sink as _;
 use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::source::ArchiveSource;
 use secateur_index::worker::End;
+use secateur_index::{ErrorClass, IndexError, LogFilter};
 use tokio::sync::watch;
 
 use crate::chain::{CHAIN_ID, History, StoreSource, blocks, dump, options, run};
@@ -35,6 +36,10 @@ impl Room {
     }
 
     async fn archive(&self, source: StoreSource, sink: SqliteSink) -> End {
+        self.try_archive(source, sink).await.unwrap()
+    }
+
+    async fn try_archive(&self, source: StoreSource, sink: SqliteSink) -> Result<End, IndexError> {
         let stage = self.dir.path().join("stage");
         let mut options = ArchivingOptions::new(CHAIN_ID, PartCodec::Evm, stage);
         options.grain = Grain { max_blocks: Some(16), ..Grain::default() };
@@ -50,8 +55,27 @@ impl Room {
             observer: Arc::new(()),
         };
         let (_stop, stopping) = watch::channel(false);
-        archiving.run(stopping).await.unwrap()
+        archiving.run(stopping).await
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_of_another_chain_is_not_archived() {
+    let history = History::new(&blocks(40));
+    let room = Room::new();
+    let sink = room.sink("index.sqlite");
+    let other = history.source().of_chain(CHAIN_ID + 1);
+    let error = room.try_archive(other.clone(), sink.clone()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Refused);
+    assert!(error.to_string().contains("the source has chain 1338"), "{error}");
+    assert_eq!(sink.parts(0, 10).await.unwrap(), []);
+    let names = |path: &str| std::fs::read_dir(room.dir.path().join(path)).map(Iterator::count);
+    assert_eq!(names("archive").unwrap(), 0, "nothing is in the archive");
+    assert!(names("stage").is_err(), "nothing was staged");
+    assert_eq!(other.pulls.load(Ordering::Relaxed), 0, "no block was asked for");
+    let right = history.source().of_chain(CHAIN_ID);
+    assert_eq!(room.archive(right, sink.clone()).await, End::CaughtUp);
+    assert_eq!(sink.parts(0, 10).await.unwrap().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,7 +61,16 @@ impl History {
             fail_after: Arc::new(AtomicU32::new(u32::MAX)),
             acked: Arc::default(),
             failures: Arc::default(),
+            chain_id: None,
+            registered: Arc::default(),
         }
+    }
+}
+
+impl StoreSource {
+    /// The same, and says which chain it has.
+    pub fn of_chain(self, id: u64) -> Self {
+        Self { chain_id: Some(id), ..self }
     }
 }
 
@@ -76,6 +85,9 @@ pub struct StoreSource {
     pub fail_after: Arc<AtomicU32>,
     pub failures: Arc<AtomicU64>,
     pub acked: Arc<Mutex<Vec<Height>>>,
+    /// What it says of its chain.
+    chain_id: Option<u64>,
+    pub registered: Arc<Mutex<Vec<String>>>,
 }
 
 impl Source for StoreSource {
@@ -92,7 +104,7 @@ impl Source for StoreSource {
     async fn status(&self) -> Result<SourceStatus, IndexError> {
         let status = self.store.get_prune_status().unwrap();
         Ok(SourceStatus {
-            chain_id: None,
+            chain_id: self.chain_id,
             head: self.store.get_head(),
             oldest: status.oldest_kept_block,
             pruned_before: status.pruned_before_block,
@@ -101,6 +113,7 @@ impl Source for StoreSource {
     }
 
     async fn register(&self, consumer: &str, strength: Strength) -> Result<(), IndexError> {
+        self.registered.lock().push(consumer.to_owned());
         self.store.register_consumer(consumer, strength).unwrap();
         Ok(())
     }

@@ -11,5 +11,6 @@
 mod archive;
 mod chain;
 mod grpc;
+mod pipeline;
 mod resume;
 mod worker;

@@ -191,21 +191,68 @@ async fn an_index_of_another_chain_is_refused_by_its_last_block() {
 }
 
 #[tokio::test]
-async fn retention_keeps_what_is_young_by_the_chains_own_clock() {
-    let generator = secateur_evm::Generator::new(secateur_evm::ChainSpec {
+async fn a_source_of_another_chain_is_refused_and_neither_side_is_changed() {
+    let history = History::new(&blocks(20));
+    let (dir, sink) = new_sink();
+    let other = history.source().of_chain(CHAIN_ID + 1);
+    let options = WorkerOptions { consumer: Some("index".into()), ..options() };
+    let refused = |error: IndexError| {
+        assert_eq!(error.class(), ErrorClass::Refused);
+        let said = error.to_string();
+        assert!(said.contains("the source has chain 1338, and chain 1337 is wanted"), "{said}");
+        assert_eq!(said.matches("nothing was changed").count(), 1, "{said}");
+    };
+    refused(run(other.clone(), sink.clone(), options.clone()).await.unwrap_err());
+    let meta = sink.reader().meta().await.unwrap();
+    assert_eq!((meta.chain_id, meta.codec, meta.logs, meta.cursor), (None, None, None, None));
+    assert_eq!(other.pulls.load(Ordering::Relaxed), 0, "no block was asked for");
+    assert_eq!(*other.registered.lock(), [] as [&str; 0]);
+    // So the index can still become the right chain's; and then it stays that.
+    let right = history.source().of_chain(CHAIN_ID);
+    run(right.clone(), sink.clone(), WorkerOptions { until: Some(9), ..options.clone() })
+        .await
+        .unwrap();
+    assert_eq!(*right.registered.lock(), ["index"]);
+    let before = dump(&dir.path().join("index.sqlite"));
+    refused(run(other, sink, options).await.unwrap_err());
+    assert_eq!(dump(&dir.path().join("index.sqlite")), before);
+}
+
+/// A chain with a block every hour, and few transactions.
+fn hourly(count: u64) -> Vec<secateur_core::Block> {
+    let spec = secateur_evm::ChainSpec {
         block_time: 3_600,
+        transactions_per_block: 1,
         ..secateur_evm::ChainSpec::default()
-    })
-    .unwrap();
+    };
+    let generator = secateur_evm::Generator::new(spec).unwrap();
     let mut parent = secateur_core::BlockHash::default();
-    let chain: Vec<_> = (0..100)
+    (0..count)
         .map(|height| {
             let block = generator.block(height, parent).unwrap();
             parent = block.meta.hash;
             block
         })
-        .collect();
-    let history = History::new(&chain);
+        .collect()
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_has_removed_all_that_is_too_old_however_many_steps_that_takes() {
+    let history = History::new(&hourly(2_000));
+    let (_dir, sink) = new_sink();
+    let keep = |days| WorkerOptions { retention_days: Some(days), ..options() };
+    run(history.source(), sink.clone(), keep(2)).await.unwrap();
+    let reader = sink.reader();
+    assert_eq!(reader.blocks(None, 1_000).await.unwrap().len(), 49);
+    // Nothing new came, and fewer days are wanted.
+    run(history.source(), sink.clone(), keep(1)).await.unwrap();
+    assert_eq!(reader.blocks(None, 1_000).await.unwrap().len(), 25);
+    assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(2_000)));
+}
+
+#[tokio::test]
+async fn retention_keeps_what_is_young_by_the_chains_own_clock() {
+    let history = History::new(&hourly(100));
     let (_dir, sink) = new_sink();
     let options = WorkerOptions { retention_days: Some(2), ..options() };
     run(history.source(), sink.clone(), options).await.unwrap();

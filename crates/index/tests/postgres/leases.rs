@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use secateur_core::Cursor;
+use secateur_core::{BlockHash, Cursor};
 use secateur_index::postgres::{LeaseQueue, LeasedSink, backfill};
 use secateur_index::sink::{IndexReader as _, Sink as _};
 use secateur_index::{ErrorClass, GapRow, IndexError};
@@ -40,6 +40,23 @@ async fn leases_cover_the_backfill_without_hole_or_overlap() {
         [(250, 1000), (1000, 2000), (2000, 3000), (3000, 3500), (3500, 4000), (4000, 5000)];
     assert_eq!(ranges, wanted);
     assert_eq!(number(&url, "select count(*) from leases where owner = 'a'").await, 6);
+}
+
+#[tokio::test]
+async fn a_plan_of_more_leases_than_are_made_at_once_goes_on_where_it_ended() {
+    let (sink, url) = fresh().await;
+    let queue = LeaseQueue::new(&sink, "a");
+    let past = 10_500_200;
+    let mut planned = Vec::new();
+    loop {
+        planned.push(queue.plan(0, past).await.unwrap());
+        if planned.last() == Some(&0) {
+            break;
+        }
+    }
+    assert_eq!(planned, [10_000, 501, 0]);
+    assert_eq!(number(&url, "select max(past) from leases").await, 10_500_200);
+    assert_eq!(number(&url, "select sum(past - first)::bigint from leases").await, 10_500_200);
 }
 
 #[tokio::test]
@@ -136,6 +153,38 @@ async fn a_commit_whose_answer_got_lost_may_be_tried_again() {
     assert_eq!(number(&url, "select count(*) from blocks").await, 400);
     let error = again.commit(batch(500..600)).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::InvalidCursor);
+}
+
+#[tokio::test]
+async fn a_lease_over_blocks_that_are_there_in_part_takes_the_rest_and_refuses_another_block() {
+    let (sink, url) = fresh().await;
+    sink.commit(batch(0..300)).await.unwrap();
+    // As if the cursor had been lost: the backfill is planned over what is there.
+    let client = connect(&url).await;
+    client.batch_execute("delete from meta where key = 'cursor'").await.unwrap();
+    let queue = LeaseQueue::new(&sink, "a");
+    queue.plan(0, 1_000).await.unwrap();
+    let lease = queue.take().await.unwrap().unwrap();
+    let leased = LeasedSink::range(&queue, lease);
+    let before = dump(&url).await;
+    let mut other = batch(0..400);
+    other.rows.blocks[299].hash = Some(BlockHash([7; 32]));
+    let error = leased.commit(other).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Sink);
+    assert!(error.to_string().contains("block 299 is in the index already"), "{error}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert!(!leased.is_lost(), "it still holds the lease");
+    assert_eq!(leased.cursor().await.unwrap(), cursor(0));
+    assert_eq!(number(&url, "select next from leases").await, 0);
+    assert_eq!(dump(&url).await, before);
+    leased.commit(batch(0..400)).await.unwrap();
+    leased.commit(batch(400..1_000)).await.unwrap();
+    let (alone, alone_url) = fresh().await;
+    alone.commit(batch(0..1_000)).await.unwrap();
+    assert_eq!(dump(&url).await, dump(&alone_url).await);
+    assert_eq!(sink.cursor().await.unwrap(), cursor(1_000));
+    // Blocks count once, however often they came.
+    assert_eq!(sink.days(None, 1).await.unwrap()[0].blocks_ingested, 1_000);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Batches: all or nothing, once, and never something else in silence.
 
 use secateur_core::{BlockHash, Cursor};
-use secateur_index::sink::{IndexReader as _, Note, Sink as _};
+use secateur_index::sink::{Identity, IndexReader as _, Note, Sink as _};
 use secateur_index::{ErrorClass, GapRow, IndexError, PartRow, Rows};
 
 use crate::chain::{GENESIS, batch, connect, dump, fresh, number, rows};
@@ -28,7 +28,7 @@ async fn what_is_written_reads_back_row_for_row() {
     read.logs.sort_by_key(|log| (log.block_number, log.log_index));
     assert_eq!(read, wanted);
     assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(200)));
-    assert_eq!(sink.tip().await.unwrap(), wanted.blocks.last().unwrap().hash);
+    assert_eq!(sink.tip().await.unwrap().as_ref(), wanted.blocks.last());
     let meta = sink.meta().await.unwrap();
     assert_eq!((meta.last_head, meta.last_ingest_at), (Some(1_000_000), Some(GENESIS + 86_400)));
     let day = sink.days(None, 10).await.unwrap()[0];
@@ -63,6 +63,45 @@ async fn a_batch_that_comes_twice_changes_nothing() {
     sink.commit(batch(40..60)).await.unwrap();
     assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(60)));
     assert_eq!(sink.days(None, 1).await.unwrap()[0].blocks_ingested, 60);
+}
+
+#[tokio::test]
+async fn only_a_batch_that_is_there_in_part_goes_through_staging() {
+    let staged = "select count(*) from pg_class where relname like 'stage\\_%'";
+    let (sink, url) = fresh().await;
+    sink.commit(batch(0..50)).await.unwrap();
+    sink.commit(batch(50..90)).await.unwrap();
+    assert_eq!(number(&url, staged).await, 0, "new rows go straight into their tables");
+    sink.commit(batch(70..120)).await.unwrap();
+    assert_eq!(number(&url, staged).await, 3);
+    // Whatever way each of them took, the result is that of one batch.
+    let (alone, alone_url) = fresh().await;
+    alone.commit(batch(0..120)).await.unwrap();
+    assert_eq!(dump(&url).await, dump(&alone_url).await);
+    assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(120)));
+    assert_eq!(sink.days(None, 1).await.unwrap()[0].blocks_ingested, 120);
+}
+
+#[tokio::test]
+async fn rows_of_a_block_without_its_block_are_compared_too() {
+    let (sink, url) = fresh().await;
+    sink.commit(batch(0..50)).await.unwrap();
+    // As if a cursor had been set back by hand, and some of the tables emptied.
+    let client = connect(&url).await;
+    let back = "update meta set value = replace(value, '\"50\"', '\"30\"') where key = 'cursor'; \
+        delete from blocks where number >= 30";
+    client.batch_execute(back).await.unwrap();
+    assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(30)));
+    let mut other = batch(30..60);
+    other.rows.txs[0].nonce = Some(77);
+    let before = dump(&url).await;
+    let error = sink.commit(other).await.unwrap_err();
+    assert!(error.to_string().contains("other txs"), "{error}");
+    assert_eq!(dump(&url).await, before);
+    sink.commit(batch(30..60)).await.unwrap();
+    let (alone, alone_url) = fresh().await;
+    alone.commit(batch(0..60)).await.unwrap();
+    assert_eq!(dump(&url).await, dump(&alone_url).await);
 }
 
 type Change = fn(&mut Rows);
@@ -181,6 +220,20 @@ async fn parts_are_noted_once_and_another_one_in_the_same_place_is_refused() {
     assert_eq!(sink.list_parts(1, 10).await.unwrap(), [part(100, "a")]);
     assert_eq!(sink.last_part().await.unwrap(), Some(part(100, "a")));
     assert_eq!(sink.days(None, 1).await.unwrap()[0].compressed_bytes, 1_000);
+}
+
+#[tokio::test]
+async fn logs_that_are_chosen_later_are_known_since_when() {
+    let (sink, _) = fresh().await;
+    let bind = |logs: &str| Identity { chain_id: 7, codec: "evm".into(), logs: logs.into() };
+    sink.bind(&bind("off")).await.unwrap();
+    sink.commit(batch(0..10)).await.unwrap();
+    assert_eq!(sink.meta().await.unwrap().logs_since, Some(0));
+    for _ in 0..2 {
+        sink.bind(&bind("all")).await.unwrap();
+        let meta = sink.meta().await.unwrap();
+        assert_eq!((meta.logs.as_deref(), meta.logs_since), (Some("all"), Some(10)));
+    }
 }
 
 #[tokio::test]

@@ -84,6 +84,11 @@ fn text(done: &Done) -> String {
     if done.archived.is_some() {
         sheet.row("archived", height(done.archived));
     }
+    if let Some(logs) = &done.logs {
+        // A long list of addresses is in the configuration, and in the index.
+        let which = if logs == "all" { "all" } else { "chosen ones" };
+        sheet.row("logs", format_args!("{which}, from block {} on", height(done.logs_since)));
+    }
     sheet.row("index", format_bytes(done.sink_bytes));
     sheet.finish()
 }

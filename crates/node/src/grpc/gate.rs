@@ -18,8 +18,9 @@ use super::{held, status};
 use crate::security::{Caller, Guard, Role, grpc_role};
 use crate::service::{ApiError, Node};
 
-/// Calls that take as long as they take.
-const UNTIMED: [&str; 1] = ["/secateur.history.v1.Admin/Verify"];
+/// Calls that take as long as they take: one reads the whole store, the other a whole part.
+const UNTIMED: [&str; 2] =
+    ["/secateur.history.v1.Admin/Verify", "/secateur.history.v1.Admin/AckArchived"];
 
 /// A question to the store ends in time by itself; this is for requests that never become one.
 const ALLOWANCE: Duration = Duration::from_secs(1);

@@ -74,6 +74,41 @@ struct GrpcMethod {
     method: String,
 }
 
+/// How a lookup in the archive ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadThrough {
+    /// The block was found, recomputed and answered.
+    Served,
+    /// No part is known to hold it.
+    Missing,
+    /// As many lookups as may were asking the archive already.
+    Busy,
+    /// The archive took too long.
+    Timeout,
+    /// The archive failed, or a part is not what it must be.
+    Failed,
+}
+
+impl ReadThrough {
+    const ALL: [Self; 5] = [Self::Served, Self::Missing, Self::Busy, Self::Timeout, Self::Failed];
+
+    const fn labels(self) -> ReadThroughLabels {
+        let result = match self {
+            Self::Served => "served",
+            Self::Missing => "missing",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+        };
+        ReadThroughLabels { result }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadThroughLabels {
+    result: &'static str,
+}
+
 /// How often something was called, and how long it took.
 #[derive(Debug)]
 struct Calls<C, M> {
@@ -119,6 +154,7 @@ pub(crate) struct Metrics {
     grpc: Calls<GrpcCall, GrpcMethod>,
     connections: Gauge,
     refused_connections: Counter,
+    read_through: Family<ReadThroughLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -137,12 +173,22 @@ impl Default for Metrics {
             "HTTP connections that were one too many",
             refused_connections.clone(),
         );
+        let read_through = Family::default();
+        for result in ReadThrough::ALL {
+            drop(read_through.get_or_create(&result.labels()));
+        }
+        registry.register(
+            "secateur_archive_read_through",
+            "Lookups of pruned blocks that asked the archive, by result",
+            read_through.clone(),
+        );
         Self {
             http: Calls::new(&mut registry, "http", "HTTP requests"),
             rpc: Calls::new(&mut registry, "rpc", "JSON-RPC calls"),
             grpc: Calls::new(&mut registry, "grpc", "gRPC calls"),
             connections,
             refused_connections,
+            read_through,
             registry,
         }
     }
@@ -180,6 +226,11 @@ impl Metrics {
         let code = format!("{code:?}");
         let call = GrpcCall { method: method.clone(), code };
         self.grpc.note(&call, &GrpcMethod { method }, seconds);
+    }
+
+    /// Counts a lookup in the archive.
+    pub(crate) fn read_through(&self, result: ReadThrough) {
+        self.read_through.get_or_create(&result.labels()).inc();
     }
 
     /// Counts a connection for as long as the answer lives.

@@ -21,7 +21,7 @@ use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::source::{ArchiveSource, GrpcSource, Source};
 use secateur_index::worker::{Backoff, Event, Metrics, Observer, Worker, WorkerOptions};
-use secateur_index::{IndexError, IndexReader, PartRow, Sink};
+use secateur_index::{IndexError, IndexReader, LogFilter, PartRow, Sink};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -41,6 +41,9 @@ pub(crate) struct Done {
     pub(crate) head: Option<Height>,
     /// The newest block that is in a listed part.
     pub(crate) archived: Option<Height>,
+    /// Which logs are kept, and from which block on; none if none are.
+    pub(crate) logs: Option<String>,
+    pub(crate) logs_since: Option<Height>,
     /// What the sink takes.
     pub(crate) sink_bytes: u64,
 }
@@ -101,7 +104,7 @@ async fn with_source<S: Source>(
     }
 }
 
-async fn with_sink<S: Source, K: Sink, R: IndexReader>(
+async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
     job: &Job,
     source: Arc<S>,
     sink: K,
@@ -130,7 +133,7 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader>(
         archive_metrics: Arc::new(ArchiveMetrics::new(&mut registry)),
         source,
     };
-    let api = Api::open(job.http, reader, registry).await?;
+    let api = Api::open(job.http, reader.clone(), registry).await?;
     if let Some(api) = &api {
         crate::ui::print(&format!("listening index http={}\n", api.address()))?;
     }
@@ -155,7 +158,7 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader>(
         }
         () = relay => {}
     }
-    done(&crew).await.map_err(Into::into)
+    done(&crew, &reader).await.map_err(Into::into)
 }
 
 /// The chain's number: as it is named, as the index knows it, or as the source says. None if it was
@@ -167,6 +170,14 @@ async fn chain_id<S: Source>(
     look: &dyn Observer,
     stop: &watch::Receiver<bool>,
 ) -> Result<Option<u64>, anyhow::Error> {
+    if let (Some(named), Some(known)) = (job.chain_id, known)
+        && named != known
+    {
+        return Err(IndexError::Refused(format!(
+            "the index has chain {known}, and chain {named} is wanted: name another index"
+        ))
+        .into());
+    }
     if let Some(id) = job.chain_id.or(known) {
         return Ok(Some(id));
     }
@@ -292,10 +303,16 @@ async fn archive<S: Source, K: Sink>(
     Ok(())
 }
 
-async fn done<S: Source, K: Sink>(crew: &Crew<S, K>) -> Result<Done, IndexError> {
-    let cursor = crew.sink.cursor().await?;
+async fn done<S: Source, K: Sink>(
+    crew: &Crew<S, K>,
+    reader: &impl IndexReader,
+) -> Result<Done, IndexError> {
+    let meta = reader.meta().await?;
+    let logs = meta.logs.filter(|logs| *logs != LogFilter::Off.to_string());
     Ok(Done {
-        indexed: cursor.and_then(|cursor| cursor.block_number.checked_sub(1)),
+        logs_since: meta.logs_since.filter(|_| logs.is_some()),
+        logs,
+        indexed: meta.cursor.and_then(|cursor| cursor.block_number.checked_sub(1)),
         // The source may be gone, and what is indexed is told all the same.
         head: crew.source.head().await.ok().flatten(),
         archived: crew.sink.last_part().await?.map(|PartRow { block_to, .. }| block_to),

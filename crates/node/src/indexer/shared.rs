@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use secateur_index::postgres::{LeaseQueue, LeasedSink, PostgresSink, backfill};
-use secateur_index::source::Source;
+use secateur_index::source::{Source, status_of};
 use secateur_index::worker::Worker;
 use secateur_index::{IndexError, Sink};
 use tokio::sync::watch;
@@ -55,9 +55,12 @@ async fn share<S: Source, K: Sink>(
         codec: crew.codec.name().to_owned(),
         logs: job.logs.to_string(),
     };
+    // First of all, so that nothing is planned for a source of another chain.
+    let status = status_of(crew.source.as_ref(), crew.chain_id).await?;
     crew.sink.bind(&identity).await?;
-    let status = crew.source.status().await?;
-    let Some(head) = status.head else { return Ok(()) };
+    // A source that does not speak of itself says at least how far it goes.
+    let head = if status.head.is_some() { status.head } else { crew.source.head().await? };
+    let Some(head) = head else { return Ok(()) };
     let past = job.to.map_or(head, |to| to.min(head)).saturating_add(1);
     // A plan makes so many leases at a time.
     loop {

@@ -6,6 +6,7 @@ use secateur_store::StoreError;
 use secateur_store::ground::disk::DiskStore;
 
 use super::{ApiError, Node};
+use crate::http::metrics::ReadThrough;
 use crate::vault::Archived;
 
 /// What a lookup asked for.
@@ -32,11 +33,19 @@ impl Node {
         let Some(vault) = self.vault.as_ref().filter(|vault| vault.reads_through()) else {
             return Ok(None);
         };
-        match sought {
+        let found = match sought {
             Sought::Height(height) => vault.block(&self.store, height),
             Sought::Block(hash) => vault.block_by_hash(&self.store, &hash),
             Sought::Transaction(id) => vault.block_of(&self.store, &id),
-        }
+        };
+        self.metrics.read_through(match &found {
+            Ok(Some(_)) => ReadThrough::Served,
+            Ok(None) => ReadThrough::Missing,
+            Err(ApiError::Overloaded) => ReadThrough::Busy,
+            Err(ApiError::Timeout) => ReadThrough::Timeout,
+            Err(_) => ReadThrough::Failed,
+        });
+        found
     }
 }
 

@@ -1,9 +1,16 @@
 //! `secateur archive` from outside: listing, proving, restoring.
 
-use secateur_core::Block;
+use alloy_consensus::EthereumTypedTransaction;
+use alloy_consensus::proofs::calculate_transaction_root;
+use alloy_primitives::{Signature, U256};
+use alloy_rlp::Decodable as _;
+use secateur_archive::{Archive, Archiver, ArchiverOptions, Codec, Grain, Settings};
+use secateur_core::{Block, BlockHash, ReceiptEntry, TxId, TxIndexEntry};
+use secateur_core::{push_receipt, push_tx_index, receipts};
+use secateur_evm::EvmBlock;
 use tempfile::tempdir;
 
-use crate::indexed::{Bench, archive, keys};
+use crate::indexed::{Bench, Chain, archive, keys};
 use crate::tool::open_store;
 
 fn archived() -> (Bench, Vec<Block>) {
@@ -67,6 +74,101 @@ fn a_listing_a_proof_and_its_gaps_tell_the_same() {
     archive("/nonexistent/archive", "ls").ends(6);
     archive(&url, "fetch nonsense").ends(2);
     archive(&url, "fetch 7 --chain-id 5").ends(6);
+}
+
+#[test]
+fn one_finding_is_one_finding_and_a_part_that_is_cut_says_by_how_much() {
+    let (bench, _) = archived();
+    let path = bench.path("archive").join(&keys(&bench.archive())[2]);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    let found = bench.ask_archive("verify").ends(6);
+    let wanted = format!(
+        "it is 7 bytes shorter than its manifest says: {}, not {}",
+        whole.len() - 7,
+        whole.len()
+    );
+    assert!(found.out.contains(&wanted), "{found:?}");
+    found.complains("the archive is not whole: 1 finding, above");
+    std::fs::write(&path, &whole).unwrap();
+    bench.ask_archive("verify").ends(0);
+}
+
+#[test]
+fn a_proof_says_which_chains_it_is_not_about() {
+    let (bench, _) = archived();
+    let root = bench.path("archive");
+    for other in ["chain=5", "chain=1"] {
+        std::fs::create_dir_all(root.join(other).join("day=2024-01-01")).unwrap();
+    }
+    bench.ask_archive("verify").ends(2).complains("name one with --chain-id");
+    let proved = bench.ask_archive("verify --chain-id 1337").ends(0);
+    assert!(proved.out.contains("2 other chains"), "{proved:?}");
+    let proved = bench.ask_archive("verify --chain-id 1337 --json").ends(0).json();
+    assert_eq!(proved["other_chains"], serde_json::json!([1, 5]));
+    // That nothing is wrong with nothing is no proof.
+    bench.ask_archive("verify --chain-id 5").ends(6).complains("there is no part of chain 5");
+}
+
+/// A chain in which one transaction has a signature that nobody made. Its block's root and hash are made
+/// to fit it, and so are all blocks above.
+fn forged(mut blocks: Vec<Block>, at: usize) -> Vec<Block> {
+    let mut parent = blocks[at].meta.parent_hash;
+    for (place, block) in blocks.iter_mut().enumerate().skip(at) {
+        let mut evm = EvmBlock::decode(&mut block.payloads.block.as_slice()).unwrap();
+        evm.header.parent_hash = parent.0.into();
+        if place == at {
+            let tx = evm.body.transactions[0].clone();
+            let nobodys = Signature::new(U256::ZERO, U256::ONE, false);
+            let tx = EthereumTypedTransaction::from(tx).into_envelope(nobodys);
+            let forged_id = TxId(tx.tx_hash().0);
+            evm.body.transactions[0] = tx;
+            evm.header.transactions_root = calculate_transaction_root(&evm.body.transactions);
+            let old = std::mem::take(&mut block.payloads);
+            for (index, entry) in (0..).zip(receipts(&old.receipts)) {
+                let ReceiptEntry { tx_id, bytes } = entry.unwrap();
+                let tx_id = if index == 0 { forged_id } else { tx_id };
+                push_receipt(&mut block.payloads.receipts, &tx_id, bytes).unwrap();
+                let entry = TxIndexEntry { tx_id, height: block.meta.height, index };
+                push_tx_index(&mut block.payloads.tx_index, &entry);
+            }
+        }
+        block.payloads.block = alloy_rlp::encode(&evm);
+        block.meta.parent_hash = parent;
+        block.meta.hash = BlockHash(evm.header.hash_slow().0);
+        parent = block.meta.hash;
+    }
+    blocks
+}
+
+#[test]
+fn a_block_that_was_forged_before_it_was_archived_is_found_by_the_full_proof_alone() {
+    let place = tempdir().unwrap();
+    let url = place.path().join("archive").to_str().unwrap().to_owned();
+    let blocks = Chain::new(3).next(60);
+    let with_some = |block: &Block| !block.payloads.tx_index.is_empty();
+    let at = 20 + blocks[20..].iter().position(with_some).unwrap();
+    let blocks = forged(blocks, at);
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let to = Archive::create(&url.parse().unwrap(), &Settings::default()).unwrap();
+        let mut options = ArchiverOptions::new(place.path().join("stage"), 1337, Codec::Evm, 0);
+        options.grain = Grain { max_blocks: Some(30), ..Grain::default() };
+        let mut archiver = Archiver::open(to, options).await.unwrap();
+        for block in &blocks {
+            // By its hash and its links it is a block like any other.
+            archiver.push(block).await.unwrap();
+            while let Some(part) = archiver.publish().await.unwrap() {
+                archiver.settled(&part).await.unwrap();
+            }
+        }
+    });
+    archive(&url, "verify --quick").ends(0);
+    archive(&url, "verify").ends(0);
+    let found = archive(&url, "verify --full --json").ends(6).json();
+    assert_eq!((&found["found"], &found["parts"]), (&1.into(), &2.into()), "{found}");
+    let detail = found["findings"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("block {at} is not what it says")), "{detail}");
+    assert!(detail.contains("the sender of transaction 0 cannot be recovered"), "{detail}");
 }
 
 #[test]

@@ -7,11 +7,20 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::grpc::{history_reason, wire};
-use crate::indexed::{Bench, keys};
+use crate::indexed::{Bench, archive, keys};
 use crate::json_client::Client;
 
 const CONFIG: &str = "[archive]\nurl = \"ARCHIVE\"\n";
 const READ_THROUGH: &str = "[archive]\nurl = \"ARCHIVE\"\nread_through = true\n";
+
+/// How often lookups asked the archive with this result.
+fn read_through(bench: &Bench, result: &str) -> u64 {
+    let (_, page) = http(bench, "/metrics");
+    let page = String::from_utf8(page).unwrap();
+    let name = format!("secateur_archive_read_through_total{{result=\"{result}\"}} ");
+    let value = page.lines().find_map(|line| line.strip_prefix(&name));
+    value.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+}
 
 /// A node with 100 blocks, of which 90 are archived, and all but the newest 20 of those cut.
 fn looped(config: &str) -> (Bench, Vec<Block>) {
@@ -93,6 +102,9 @@ fn what_was_cut_names_its_part_in_every_interface_and_can_be_fetched() {
     bench.ask_archive("fetch 95").ends(6).complains("not in the archive");
     let story = crate::tool::ask(&bench.data(), "explain block 40");
     assert_eq!(story["locator"]["key"], json!(part));
+    for result in ["served", "missing", "busy", "timeout", "failed"] {
+        assert_eq!(read_through(&bench, result), 0, "it does not read through: {result}");
+    }
 }
 
 #[test]
@@ -106,6 +118,7 @@ fn a_node_that_reads_through_answers_with_the_very_bytes() {
         let (status, bytes) = http(&bench, &format!("/v1/blocks/{height}?payload=receipts"));
         assert_eq!((status, bytes), (200, block.payloads.receipts.clone()));
     }
+    assert_eq!(read_through(&bench, "served"), 15, "three lookups of five blocks");
     let count = |block: &Block| secateur_core::tx_index(&block.payloads.tx_index).count();
     let block = blocks[..80].iter().rfind(|block| count(block) > 2).unwrap();
     let (tx, number) = (tx_of(block, 2), format!("{:#x}", block.meta.height));
@@ -134,6 +147,9 @@ fn a_node_that_reads_through_answers_with_the_very_bytes() {
     assert_eq!(logs.as_array().unwrap().len(), wanted);
     let unknown = rpc(&bench, "eth_getTransactionByHash", &json!([secateur_core::TxId([9; 32])]));
     assert_eq!(unknown["result"], Value::Null);
+    for result in ["busy", "timeout", "failed"] {
+        assert_eq!(read_through(&bench, result), 0, "{result}");
+    }
 }
 
 #[test]
@@ -145,7 +161,7 @@ fn a_part_that_was_changed_is_never_served() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let mut served = 0;
+    let mut served = 0u64;
     for height in 30..60 {
         match get(&bench, block_ref::Ref::Number(height)) {
             // The frame that was changed is one of several.
@@ -157,9 +173,41 @@ fn a_part_that_was_changed_is_never_served() {
         }
     }
     assert!(served < 30, "the changed frame was served");
+    let counted = (read_through(&bench, "served"), read_through(&bench, "failed"));
+    assert_eq!(counted, (served, 30 - served));
     let error = rpc(&bench, "eth_getLogs", &json!([{ "fromBlock": "0x1e", "toBlock": "0x3b" }]));
     assert!(error["error"]["message"].as_str().unwrap().contains("archive"), "{error}");
     bench.ask_archive("verify --full").ends(6);
+}
+
+#[test]
+fn a_second_archive_ends_with_a_hint_and_works_as_a_copy() {
+    for config in ["", CONFIG] {
+        let mut bench = Bench::start(config, 3);
+        bench.grow(70);
+        let copy = bench.path("copy").to_str().unwrap().to_owned();
+        let more = |to: &str| format!("--archive {to} --part-blocks 30 --once");
+        bench.index("index", &more(&bench.archive())).ends(0);
+        let before = bench.rows("index");
+        let refused = bench.index("second", &more(&copy)).ends(11);
+        let told = refused.err.lines().last().unwrap().to_owned();
+        for part in ["the source does not take the part chain=1337/", "archive.acknowledge = false"]
+        {
+            assert!(told.contains(part), "no {part} in {refused:?}");
+        }
+        assert_eq!(told.matches("nothing was changed").count(), 1, "{told}");
+        assert_eq!(bench.runtime.block_on(bench.clients.status()).archived, Some(59));
+        // As it says: one that nobody is told of.
+        let words = bench.words("second", &more(&copy));
+        let mut command = crate::tool::secateur(&bench.data(), &words);
+        let done = command.env("SECATEUR_ARCHIVE_ACKNOWLEDGE", "false").output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        assert_eq!(keys(&copy), keys(&bench.archive()));
+        archive(&copy, "verify --full --upto 59").ends(0);
+        // And the first one goes on as before.
+        bench.index("index", &more(&bench.archive())).ends(0);
+        assert_eq!(bench.rows("index"), before);
+    }
 }
 
 /// What a worker would tell of a part.

@@ -1,13 +1,14 @@
 //! The same with PostgreSQL: kills change nothing, and several workers share a backfill.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::grpc::Dice;
 use crate::index_kill::seed;
 use crate::indexed::{Bench, assert_same, start};
 use crate::postgres;
-use crate::tool::run;
+use crate::tool::{Running, run, secateur};
 
 const KILLS: u64 = 50;
 
@@ -72,4 +73,36 @@ fn fifty_kills_of_a_worker_change_no_row_in_postgresql() {
     run(&bench.data(), &promote).ends(0);
     run(&bench.data(), &words(&moved, "--once")).ends(0);
     assert_same(&rows(&moved), &wanted, "promoted");
+}
+
+#[test]
+fn workers_that_share_a_backfill_wait_for_a_source_that_is_not_there() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(60);
+    let Bench { place, node, .. } = bench;
+    let (data, grpc) = (place.path().join("data"), node.grpc.clone());
+    node.stop();
+    let url = postgres::database();
+    let more = format!("--once --workers 2 --chain-id 1337 --source http://{grpc}");
+    let mut worker = secateur(&data, &words(&url, &more)).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(worker.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("tried again")), "it ended");
+    let words = format!("node --http 127.0.0.1:0 --grpc {grpc} --chain-id 1337");
+    let mut again = Running::start(&data, &words);
+    again.wait_for("listening");
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert!(worker.wait().unwrap().success(), "{rest:?}");
+    let blocks = rows(&url).into_iter().filter(|row| row.contains("|\\x")).count();
+    assert!(blocks > 60, "{blocks}");
+}
+
+#[test]
+fn a_shared_backfill_of_another_chain_is_refused_before_it_is_planned() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(20);
+    let url = postgres::database();
+    let refused = run(&bench.data(), &words(&url, "--once --workers 2 --chain-id 5")).ends(11);
+    refused.complains("the source has chain 1337, and chain 5 is wanted");
+    assert_eq!(rows(&url), ["schema_version|2", "|"], "no chain, no cursor, no plan");
+    run(&bench.data(), &words(&url, "--once --workers 2")).ends(0);
 }

@@ -51,10 +51,15 @@ pub struct Bench {
 impl Bench {
     /// A node whose configuration is this text; `ARCHIVE` in it is the archive's directory.
     pub fn start(config: &str, transactions: u32) -> Self {
+        Self::start_chain(1337, config, transactions)
+    }
+
+    /// The same with a chain of this number, which the generator's blocks are not of.
+    pub fn start_chain(id: u64, config: &str, transactions: u32) -> Self {
         let place = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
         let archive = place.path().join("archive");
-        let text = format!("[chain]\nid = 1337\n{config}");
+        let text = format!("[chain]\nid = {id}\n{config}");
         let text = text.replace("ARCHIVE", archive.to_str().unwrap());
         let words = crate::grpc::config(place.path(), &text);
         let node = Node::start(&place.path().join("data"), &words);

@@ -11,6 +11,7 @@
 mod anvil;
 mod archive_commands;
 mod archive_loop;
+mod archive_slow;
 mod bad_input;
 mod clients;
 mod commands;
@@ -32,6 +33,7 @@ mod http_guard;
 mod http_metrics;
 mod http_routes;
 mod index_anvil;
+mod index_chain;
 mod index_kill;
 mod index_memory;
 mod index_postgres;
@@ -45,6 +47,9 @@ mod node;
 mod postgres;
 mod proxy;
 mod remote;
+#[path = "../../../archive/tests/it/s3.rs"]
+#[allow(dead_code, reason = "the archive's own tests use all of it")]
+mod s3;
 mod terminal;
 mod tool;
 mod wallet;

@@ -14,16 +14,18 @@ mod schema;
 mod tests;
 mod write;
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use secateur_core::{BlockHash, Cursor, Height};
+use secateur_core::{Cursor, Height};
 
 use super::{Identity, Note, Retained, Sink};
-use crate::{Batch, GapRow, IndexError, PartRow};
+use crate::{Batch, BlockRow, GapRow, IndexError, PartRow};
 
 /// How long a writer waits for another one, or for a checkpoint, before it gives up.
 const BUSY: Duration = Duration::from_secs(10);
@@ -60,8 +62,10 @@ pub struct SqliteReader {
 }
 
 impl SqliteSink {
-    /// Opens an index, and makes it if there is none. The file is its owner's alone.
+    /// Opens an index, and makes it if there is none. A file that is made here is its owner's alone,
+    /// and so are those that SQLite puts beside it; who may read one that is there is its owner's say.
     pub fn open(path: &Path) -> Result<Self, IndexError> {
+        make(path)?;
         let mut connection = Connection::open(path).map_err(|error| cannot_open(path, &error))?;
         connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -141,7 +145,20 @@ impl SqliteReader {
     }
 }
 
-fn cannot_open(path: &Path, error: &rusqlite::Error) -> IndexError {
+/// Makes the file, empty, if it is not there. SQLite gives its log and its shared memory the rights of
+/// the file, so that this decides about all of them.
+fn make(path: &Path) -> Result<(), IndexError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(cannot_open(path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cannot_open(path: &Path, error: &dyn std::error::Error) -> IndexError {
     let hint = "check the path and its permissions";
     IndexError::sink(format!("{} cannot be opened: {error}; {hint}", path.display()))
 }
@@ -166,7 +183,7 @@ impl Sink for SqliteSink {
         self.write(|connection| write::cursor(connection)).await
     }
 
-    async fn tip(&self) -> Result<Option<BlockHash>, IndexError> {
+    async fn tip(&self) -> Result<Option<BlockRow>, IndexError> {
         self.write(|connection| write::tip(connection)).await
     }
 

@@ -49,6 +49,7 @@ fn meta(connection: &Connection) -> Read<IndexMeta> {
         chain_id: number("chain_id")?,
         codec: get_meta(connection, "codec")?,
         logs: get_meta(connection, "logs")?,
+        logs_since: number("logs_since")?,
         cursor: get_meta(connection, "cursor")?.and_then(|text| cursor_from_json(&text).ok()),
         last_head: number("last_head")?,
         last_ingest_at: number("last_ingest_at")?,

@@ -113,7 +113,7 @@ async fn meta_and_cursor_are_spelled_as_documented() {
     let note = Note { head: Some(120), error: Some((ErrorClass::Net, "away".into())), at: AT };
     sink.note(note).await.unwrap();
     assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(3)));
-    assert_eq!(sink.tip().await.unwrap(), Some(hash(2)));
+    assert_eq!(sink.tip().await.unwrap().unwrap().hash, Some(hash(2)));
     let raw = Connection::open(dir.path().join("index.sqlite")).unwrap();
     let get = |key: &str| -> String {
         raw.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).unwrap()
@@ -216,7 +216,7 @@ async fn retention_goes_in_bounded_steps_and_stops_at_the_time() {
     }
     // However old it is, the newest block stays, and the cursor stands.
     while sink.retain(u64::MAX, 8).await.unwrap().more {}
-    assert_eq!(sink.tip().await.unwrap(), Some(hash(49)));
+    assert_eq!(sink.tip().await.unwrap().unwrap().hash, Some(hash(49)));
     assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(50)));
 }
 
@@ -323,4 +323,35 @@ async fn maintenance_empties_the_log_and_counts_the_growth() {
     assert!(wal < 32_768, "{wal}");
     let day = sink.reader().days(None, 1).await.unwrap()[0];
     assert!(day.growth_bytes > 0 && u64::try_from(day.growth_bytes).unwrap() <= size);
+}
+
+#[tokio::test]
+async fn the_files_of_an_index_are_their_owners_alone_unless_somebody_said_otherwise() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (dir, sink) = new();
+    sink.commit(batch(0..3)).await.unwrap();
+    let mode =
+        |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    for name in ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    drop(sink);
+    let path = dir.path().join("index.sqlite");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let sink = SqliteSink::open(&path).unwrap();
+    sink.commit(batch(3..5)).await.unwrap();
+    assert_eq!((mode("index.sqlite"), mode("index.sqlite-wal")), (0o640, 0o640));
+}
+
+#[tokio::test]
+async fn logs_that_are_chosen_later_are_known_since_when() {
+    let (_dir, sink) = new();
+    let logs = |logs: &str| Identity { logs: logs.into(), ..identity(7) };
+    sink.bind(&logs("off")).await.unwrap();
+    sink.commit(batch(0..10)).await.unwrap();
+    assert_eq!(sink.reader().meta().await.unwrap().logs_since, Some(0));
+    for _ in 0..2 {
+        sink.bind(&logs("all")).await.unwrap();
+        assert_eq!(sink.reader().meta().await.unwrap().logs_since, Some(10));
+    }
 }

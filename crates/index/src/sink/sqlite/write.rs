@@ -3,12 +3,12 @@
 
 use alloy_primitives::B256;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
-use secateur_core::{BlockHash, Cursor};
+use secateur_core::Cursor;
 
-use super::columns::{Number, key};
+use super::columns::{self, Number, key};
 use super::{daily, failed};
 use crate::sink::Identity;
-use crate::{Batch, GapRow, IndexError, Rows, cursor_from_json, cursor_to_json};
+use crate::{Batch, BlockRow, GapRow, IndexError, Rows, cursor_from_json, cursor_to_json};
 
 pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, IndexError> {
     connection
@@ -46,17 +46,17 @@ pub(super) fn cursor(connection: &Connection) -> Result<Option<Cursor>, IndexErr
     text.map(|text| cursor_from_json(&text).map_err(|error| IndexError::stored(&error))).transpose()
 }
 
-/// The hash of the block below the cursor.
-pub(super) fn tip(connection: &Connection) -> Result<Option<BlockHash>, IndexError> {
+/// The block below the cursor.
+pub(super) fn tip(connection: &Connection) -> Result<Option<BlockRow>, IndexError> {
     let Some(below) = cursor(connection)?.and_then(|cursor| cursor.block_number.checked_sub(1))
     else {
         return Ok(None);
     };
-    let hash: Option<Option<[u8; 32]>> = connection
-        .query_row("SELECT hash FROM blocks WHERE number = ?1", [Number(below)], |row| row.get(0))
+    let sql = format!("SELECT {} FROM blocks WHERE number = ?1", columns::BLOCK);
+    connection
+        .query_row(&sql, [Number(below)], columns::block)
         .optional()
-        .map_err(|error| failed(&error))?;
-    Ok(hash.flatten().map(BlockHash))
+        .map_err(|error| failed(&error))
 }
 
 /// Notes whose index this is, or refuses.

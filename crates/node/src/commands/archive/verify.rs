@@ -21,10 +21,11 @@ pub(super) async fn run(
         (_, true) => Depth::Quick,
         _ => Depth::Hashes,
     };
-    // How far there is to go is known from the names.
     let mut progress = Progress::start(ui, "verify");
     let mut first = None;
-    let last = last(opened, ui).await?;
+    // How far there is to go is known from the names; nobody asks where no bar is shown.
+    let ends = if ui.json { None } else { opened.archive.ends(opened.chain_id).await? };
+    let last = ends.map(|(_, last)| last);
     let at = |at: &At| {
         let Some(reached) = at.height else { return };
         let first = *first.get_or_insert(reached.saturating_sub(at.blocks.saturating_sub(1)));
@@ -35,25 +36,17 @@ pub(super) async fn run(
     progress.end();
     let report = report?;
     ui.answer(&value(&report), || text(&report))?;
+    if report.is_clean() && report.first.is_none() && report.unlisted.is_none() {
+        let (chain, place) = (opened.chain_id, opened.archive.provider());
+        return Err(
+            NodeError::Archive(format!("there is no part of chain {chain} in {place}")).into()
+        );
+    }
     if report.is_clean() {
         return Ok(());
     }
     let hint = if full { "" } else { "; `--full` looks at every block too" };
     Err(NodeError::ArchiveDamaged { found: report.found, hint }.into())
-}
-
-/// The last archived height, for a bar; nobody waits for it where none is shown.
-async fn last(opened: &Opened, ui: Ui) -> Result<Option<Height>, anyhow::Error> {
-    use futures_util::TryStreamExt as _;
-    if ui.json {
-        return Ok(None);
-    }
-    let mut keys = std::pin::pin!(opened.archive.keys(opened.chain_id, None));
-    let mut last = None;
-    while let Some(listed) = keys.try_next().await? {
-        last = last.max(Some(listed.key.last));
-    }
-    Ok(last)
 }
 
 fn told(finding: &Finding) -> (&'static str, String) {
@@ -93,6 +86,7 @@ fn value(report: &VerifyReport) -> Value {
         "found": report.found,
         "findings": findings,
         "unlisted": report.unlisted,
+        "other_chains": report.other_chains,
     })
 }
 
@@ -116,6 +110,11 @@ fn text(report: &VerifyReport) -> String {
     }
     if report.is_clean() {
         sheet.row("found", "nothing wrong");
+    }
+    let others = report.other_chains.len() as u64;
+    if others > 0 {
+        let others = plural(others, "other chain");
+        sheet.row("not read", format_args!("{others}: name one with --chain-id"));
     }
     sheet.finish()
 }
