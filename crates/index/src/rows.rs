@@ -148,6 +148,15 @@ impl Rows {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// About how many bytes of memory they take.
+    pub fn weight(&self) -> u64 {
+        let of = |rows: usize, size: usize| rows.saturating_mul(size) as u64;
+        of(self.blocks.len(), size_of::<BlockRow>())
+            + of(self.txs.len(), size_of::<TxRow>())
+            + of(self.logs.len(), size_of::<LogRow>())
+            + self.logs.iter().map(|log| log.data.len() as u64).sum::<u64>()
+    }
 }
 
 /// What one transaction of a sink writes: rows, and the cursor behind them.

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use super::metrics::{Cut, Metrics, signed};
 use super::observe::{Event, Observer, Progress, Rate};
-use super::pull::{Decoded, Head, Step};
+use super::pull::{Decoded, Head, Ready, Step};
 use super::trouble::Trouble;
 use super::{WorkerOptions, unix_now};
 use crate::source::Source;
@@ -138,6 +138,8 @@ impl State {
 struct Pending {
     rows: Rows,
     raw_bytes: u64,
+    /// About what the rows take.
+    weight: u64,
     permits: Vec<OwnedSemaphorePermit>,
     since: Option<Instant>,
 }
@@ -163,13 +165,12 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
                 },
             };
             match step {
-                Some(Step::Group(decoding, permit)) => {
+                Some(Step::Group(decoding)) => {
                     let decoded = decoding
                         .await
                         .map_err(|error| IndexError::decode(0, format!("a thread: {error}")))?;
-                    pending.permits.push(permit);
                     match decoded {
-                        Ok(blocks) => self.take(blocks, &mut pending).await?,
+                        Ok(ready) => self.take(ready, &mut pending).await?,
                         Err(error) => {
                             // What came before it is good.
                             self.commit(&mut pending, Cut::End).await?;
@@ -196,20 +197,22 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
     /// Puts blocks to the batch, and writes it whenever it is full.
     async fn take(
         &mut self,
-        blocks: Vec<Decoded>,
+        Ready { blocks, room }: Ready,
         pending: &mut Pending,
     ) -> Result<(), IndexError> {
+        pending.permits.push(room);
         // What waits to be written must not keep what would fill the batch from coming.
-        let heavy = self.options.budget_bytes / 4;
+        let heavy = self.options.budget_bytes / 2;
         for Decoded { rows, raw_bytes } in blocks {
             if let Err(error) = self.check_link(&rows) {
                 self.commit(pending, Cut::End).await?;
                 return Err(error);
             }
+            pending.weight += rows.weight();
             pending.rows.append(rows);
             pending.raw_bytes += raw_bytes;
             pending.since.get_or_insert_with(Instant::now);
-            if pending.rows.len() >= self.state.size.rows() || pending.raw_bytes >= heavy {
+            if pending.rows.len() >= self.state.size.rows() || pending.weight >= heavy {
                 // The group's own memory is accounted for until all of it is written.
                 let group = pending.permits.pop();
                 self.commit(pending, Cut::Full).await?;

@@ -37,11 +37,18 @@ pub(super) struct Decoded {
     pub(super) raw_bytes: u64,
 }
 
+/// Blocks that are decoded, and the memory they take until they are written.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) blocks: Vec<Decoded>,
+    pub(super) room: OwnedSemaphorePermit,
+}
+
 /// What goes from pulling to writing.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Blocks that are being decoded, and the memory they may take until they are written.
-    Group(JoinHandle<Result<Vec<Decoded>, IndexError>>, OwnedSemaphorePermit),
+    /// Blocks that are being decoded.
+    Group(JoinHandle<Result<Ready, IndexError>>),
     /// Nothing more is there now: what is pending may be written.
     CaughtUp,
 }
@@ -64,6 +71,18 @@ impl Head {
 pub(super) fn budget(bytes: u64) -> (Arc<Semaphore>, u32) {
     let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX / 2).max(1);
     (Arc::new(Semaphore::new(units as usize)), units)
+}
+
+/// The permits for so many bytes.
+fn units_of(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).max(1)
+}
+
+/// A permit for no more than so many units; the rest is given back.
+fn shrunk(mut permit: OwnedSemaphorePermit, units: u32) -> OwnedSemaphorePermit {
+    let spare = permit.num_permits().saturating_sub(units as usize);
+    drop(permit.split(spare));
+    permit
 }
 
 /// The pulling half of a session.
@@ -181,7 +200,7 @@ impl<S: Source> Puller<'_, S> {
             return Ok(true);
         }
         let (room, most) = &self.budget;
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(*most).clamp(1, *most);
+        let units = units_of(bytes).min(*most);
         let permits = async {
             self.short.send_replace(room.available_permits() < units as usize);
             let room = Arc::clone(room).acquire_many_owned(units).await;
@@ -202,9 +221,12 @@ impl<S: Source> Puller<'_, S> {
                 let rows = codec.rows(&block)?;
                 Ok(Decoded { rows, raw_bytes: block.payloads.total_len() })
             };
-            blocks.into_iter().map(one).collect()
+            let blocks: Vec<Decoded> = blocks.into_iter().map(one).collect::<Result<_, _>>()?;
+            // The payloads are gone; what stays is rows.
+            let weight = blocks.iter().map(|block| block.rows.weight()).sum();
+            Ok(Ready { room: shrunk(room, units_of(weight)), blocks })
         });
-        Ok(self.into.send(Step::Group(decoding, room)).await.is_ok())
+        Ok(self.into.send(Step::Group(decoding)).await.is_ok())
     }
 }
 
