@@ -22,6 +22,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::names::Setting;
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What the command line asks for.
 struct Wanted {
     name: Option<String>,

@@ -27,6 +27,12 @@ mod vault;
 
 use std::process::ExitCode;
 
+/// A process that runs for weeks keeps its size with this one: see
+/// `docs/adr/0011-the-allocator.md`.
+#[cfg(unix)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     exit::quiet_index_panics();
     let cli = match cli::parse() {
