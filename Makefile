@@ -48,10 +48,8 @@ bench:
 S3_URL ?=
 e2e-s3:
 	@test -n "$(S3_URL)" || { echo "e2e-s3: say where: make e2e-s3 S3_URL=s3://bucket/prefix"; exit 2; }
-	SECATEUR_E2E_S3_URL="$(S3_URL)" $(CARGO) nextest run -p secateur-archive --locked \
-		--run-ignored only the_service_of_the_environment
-	SECATEUR_TEST_S3_URL="$(S3_URL)" $(CARGO) nextest run -p secateur --locked \
-		--run-ignored only e2e_s3
+	SECATEUR_TEST_S3_URL="$(S3_URL)" $(CARGO) nextest run --workspace \
+		--locked --run-ignored only -E 'test(the_service_of_the_environment) + test(e2e_s3)'
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

@@ -6,9 +6,9 @@ use crate::chain::{self, CHAIN, archive_all, options};
 use crate::whole::verify;
 
 #[tokio::test]
-#[ignore = "needs SECATEUR_E2E_S3_URL and the service's credentials in the environment"]
+#[ignore = "needs SECATEUR_TEST_S3_URL and the service's credentials in the environment"]
 async fn a_chain_goes_to_the_service_of_the_environment_and_comes_back() {
-    let base = std::env::var("SECATEUR_E2E_S3_URL").expect("SECATEUR_E2E_S3_URL is not set");
+    let base = std::env::var("SECATEUR_TEST_S3_URL").expect("SECATEUR_TEST_S3_URL is not set");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let url = format!("{}/run-{}", base.trim_end_matches('/'), now.as_millis());
     let url: ArchiveUrl = url.parse().unwrap();
