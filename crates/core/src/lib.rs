@@ -2,7 +2,7 @@
 //!
 //! What lives here: heights and ids, the payload and bundle codecs, the export cursor and its
 //! chunks, the prune policy with its water marks, holds, the selection that decides what a prune
-//! cuts, and the reports it leaves. What deliberately does not: anything that reads a disk, a
+//! cuts, the reports it leaves, and the bytes of archive notices. What deliberately does not: anything that reads a disk, a
 //! network or a clock. Time comes in as a number of seconds, bytes come in as slices.
 
 mod block;
@@ -14,6 +14,7 @@ mod export;
 mod hold;
 mod id;
 mod lookup;
+pub mod notice;
 mod part;
 mod payload;
 mod policy;

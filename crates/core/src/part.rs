@@ -8,13 +8,27 @@ use crate::{BlockHash, CoreError, Height};
 pub const MAX_LOCATOR_LEN: usize = 1_024;
 
 /// Where an archived thing is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locator {
     /// Whose it is: a directory, a bucket.
     pub provider: String,
     /// Its name there.
     pub key: String,
+}
+
+impl Locator {
+    /// Refuses one that says nothing, too much, or what cannot be printed on one line.
+    pub fn check(&self) -> Result<(), CoreError> {
+        let plain = |text: &str| {
+            !text.is_empty() && text.len() <= MAX_LOCATOR_LEN && !text.contains(char::is_control)
+        };
+        if plain(&self.provider) && plain(&self.key) {
+            return Ok(());
+        }
+        let reason = "provider and key are 1 to 1,024 bytes without control characters".into();
+        Err(CoreError::InvalidInput { what: "locator", reason })
+    }
 }
 
 /// One immutable archive object, as a node remembers it.
@@ -47,12 +61,7 @@ impl Part {
         if self.first > self.last {
             return refuse("its last block is below its first one");
         }
-        let plain = |text: &str| {
-            !text.is_empty() && text.len() <= MAX_LOCATOR_LEN && !text.contains(char::is_control)
-        };
-        if !plain(&self.locator.provider) || !plain(&self.locator.key) {
-            return refuse("provider and key are 1 to 1,024 characters without control characters");
-        }
+        self.locator.check()?;
         if self.sha256.len() != 64 || !self.sha256.bytes().all(|b| b.is_ascii_hexdigit()) {
             return refuse("its SHA-256 is not 64 hexadecimal digits");
         }

@@ -1,8 +1,8 @@
 //! The ground and the history on it.
 //!
-//! What lives here: the two seams ([`Arena`], [`Index`]) with their disk and memory grounds, and
-//! [`Store`]: append, read, cut, free, roll back, export, recover, verify. Everything is
-//! synchronous. What deliberately does not live here: async, network, and any opinion about what
+//! What lives here: the two seams ([`Arena`], [`Index`]) with their disk and memory grounds;
+//! [`Store`], the history: append, read, cut, free, roll back, export, recover, verify; and
+//! [`Shelf`], the ground that other families put their things on. Everything is synchronous. What deliberately does not live here: async, network, and any opinion about what
 //! is inside a block.
 //!
 //! Without the feature `disk` the crate names no file system, no thread and no clock.
@@ -12,15 +12,17 @@ mod clock;
 mod error;
 pub mod ground;
 mod history;
+mod regions;
 mod rows;
 mod sabotage;
+mod shelf;
 
 pub use class::{ALIGNMENT, ClassTable, MAX_CLASSES};
 pub use clock::Clock;
 #[cfg(feature = "disk")]
 pub use clock::SystemClock;
 pub use error::StoreError;
-pub use ground::{Arena, Change, Ground, Index, Snapshot, Space, Table};
+pub use ground::{Arena, Change, Family, Ground, Index, Snapshot, Space, Table};
 #[cfg(feature = "disk")]
 pub use history::daemon::Daemon;
 #[doc(hidden)]
@@ -28,13 +30,20 @@ pub use history::runs::formats;
 #[cfg(feature = "disk")]
 pub use history::workers::Workers;
 pub use history::{
-    ARENA_HEADER_LEN, Appended, Blob, BlobPtr, BlockRecord, Consecutive, Consumer, FORMAT_VERSION,
-    Finality, Finding, FindingKind, Group, Header, Heights, JournalEntry, Layout, MAX_GROUP,
-    MAX_PARTS, MAX_QUEUED, MAX_REPORTS, Place, PruneOutcome, Queued, RegionState, Repair,
-    Requester, RunRecord, Settings, Store, StoreConfig, Ticket, TransactionView, TxLocation,
-    VerifyReport,
+    Appended, Blob, BlockRecord, Consecutive, Consumer, FORMAT_VERSION, Finality, Group, Header,
+    Heights, Layout, MAX_GROUP, MAX_PARTS, MAX_QUEUED, MAX_REPORTS, Place, PruneOutcome, Queued,
+    Repair, Requester, RunRecord, Settings, Store, StoreConfig, Ticket, TransactionView,
+    TxLocation, VerifyReport,
 };
+pub use regions::finding::{Finding, FindingKind, Findings};
+pub use regions::header::ARENA_HEADER_LEN;
+pub use regions::region::{BlobPtr, JournalEntry, RegionState};
+pub use rows::Rows;
 pub use sabotage::Sabotage;
+pub use shelf::{
+    Claims, SHELF_VERSION, Shelf, ShelfBatch, ShelfConfig, ShelfHeader, ShelfReport, ShelfUsage,
+    ShelfView, Slot,
+};
 
 /// The CRC-32C of a payload, as a [`BlockRecord`] has it.
 pub fn checksum(payload: &[u8]) -> u32 {

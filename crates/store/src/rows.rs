@@ -35,7 +35,7 @@ pub(crate) fn unseal<'a>(
 }
 
 /// Reading sealed rows from any snapshot.
-pub(crate) trait Rows: Snapshot {
+pub trait Rows: Snapshot {
     /// The body of one row.
     fn row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(mut value) = self.get(table, key)? else {

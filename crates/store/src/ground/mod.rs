@@ -1,7 +1,7 @@
 //! The ground: where bytes live. An *arena* of regions and an ordered *index*, each a small
 //! fallible seam with a barrier.
 //!
-//! The history knows only these traits. `memory` keeps everything in memory (models, tests and
+//! The families know only these traits. `memory` keeps everything in memory (models, tests and
 //! the base of the canister's ground); `disk` is files and redb.
 
 mod memory;
@@ -73,11 +73,37 @@ pub enum Table {
     Runs = 9,
     /// First height → an archive part.
     Parts = 10,
+    /// Height → what was decided there.
+    Heights = 11,
+    /// (height, index) → what is known of a blob for ever.
+    Blobs = 12,
+    /// (height, index) → where a blob's bytes are, while they are here.
+    Bytes = 13,
+    /// (height, round) → a proposal that is not decided.
+    Rounds = 14,
+    /// (height, index) → who signed for which copies of a blob.
+    Archive = 15,
+    /// Height → a height with blobs that nobody has signed for.
+    Waiting = 16,
+    /// Height → a height whose blobs are all archived and still here.
+    Ready = 17,
+    /// Height → when its blobs' bytes went.
+    Pruned = 18,
+    /// (versioned hash, height, index) of a decided blob.
+    Hashes = 19,
+    /// (height, index) → a job of the archiver.
+    Jobs = 20,
+    /// (due time, height, index) of such a job.
+    Due = 21,
+    /// (height, index) → an own notice that is not acknowledged.
+    Announcements = 22,
+    /// The markers and counters of the sidecars: one row.
+    Marks = 23,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 24] = [
         Self::Meta,
         Self::Blocks,
         Self::Alloc,
@@ -89,6 +115,19 @@ impl Table {
         Self::Streams,
         Self::Runs,
         Self::Parts,
+        Self::Heights,
+        Self::Blobs,
+        Self::Bytes,
+        Self::Rounds,
+        Self::Archive,
+        Self::Waiting,
+        Self::Ready,
+        Self::Pruned,
+        Self::Hashes,
+        Self::Jobs,
+        Self::Due,
+        Self::Announcements,
+        Self::Marks,
     ];
 
     /// The table's name in the index and in messages.
@@ -105,6 +144,88 @@ impl Table {
             Self::Streams => "streams",
             Self::Runs => "runs",
             Self::Parts => "parts",
+            Self::Heights => "heights",
+            Self::Blobs => "blobs",
+            Self::Bytes => "bytes",
+            Self::Rounds => "rounds",
+            Self::Archive => "archive",
+            Self::Waiting => "waiting",
+            Self::Ready => "ready",
+            Self::Pruned => "pruned",
+            Self::Hashes => "hashes",
+            Self::Jobs => "jobs",
+            Self::Due => "due",
+            Self::Announcements => "announcements",
+            Self::Marks => "marks",
+        }
+    }
+}
+
+/// Whose data a ground holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Blocks, receipts, transaction index.
+    History,
+    /// Blob sidecars.
+    Sidecar,
+}
+
+impl Family {
+    /// Every family.
+    pub const ALL: [Self; 2] = [Self::History, Self::Sidecar];
+
+    /// The tables that its index has.
+    pub const fn tables(self) -> &'static [Table] {
+        match self {
+            Self::History => &[
+                Table::Meta,
+                Table::Blocks,
+                Table::Alloc,
+                Table::Free,
+                Table::Journal,
+                Table::Consumers,
+                Table::Queue,
+                Table::Reports,
+                Table::Streams,
+                Table::Runs,
+                Table::Parts,
+            ],
+            Self::Sidecar => &[
+                Table::Meta,
+                Table::Alloc,
+                Table::Free,
+                Table::Journal,
+                Table::Heights,
+                Table::Blobs,
+                Table::Bytes,
+                Table::Rounds,
+                Table::Archive,
+                Table::Waiting,
+                Table::Ready,
+                Table::Pruned,
+                Table::Hashes,
+                Table::Jobs,
+                Table::Due,
+                Table::Announcements,
+                Table::Marks,
+            ],
+        }
+    }
+
+    /// The first bytes of its arena.
+    pub(crate) const fn arena_word(self) -> &'static [u8; 8] {
+        match self {
+            Self::History => b"SECARENA",
+            Self::Sidecar => b"SECBLOBS",
+        }
+    }
+
+    /// Whether its index grows as long as the chain does. Opening such an index must not read all
+    /// of it, not even after a crash.
+    pub const fn grows_for_ever(self) -> bool {
+        match self {
+            Self::History => false,
+            Self::Sidecar => true,
         }
     }
 }

@@ -7,7 +7,6 @@ use secateur_core::{
     Block, BlockHash, Height, LookupError, MAX_AHEAD_SECONDS, Segment, TxId, tx_index,
 };
 
-use super::buffer::Buffer;
 use super::lane::{HashChange, Staging, Ticket, Write};
 use super::place::{Place, Stream, pieces};
 use super::record::{BlockRecord, Group, MAX_GROUP};
@@ -16,6 +15,7 @@ use super::state::{Layout, State, Tip};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::regions::buffer::Buffer;
 use crate::{Sabotage, StoreError};
 
 /// Space that must be left on the medium after an append, so that the index can go on.

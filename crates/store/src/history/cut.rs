@@ -1,84 +1,21 @@
-//! Cut and free: the two steps by which regions become reusable.
-//!
-//! *Cut* (step A): references removed, regions quarantined, a journal entry, one batch. *Free*
-//! (step B), in a later batch: quarantined regions go to the free list. Only A must be durable
-//! before a region is overwritten, so an append may free and reuse in one batch.
-
-use std::collections::BTreeMap;
+//! When cuts are freed: in the batch of whoever writes next, or when a prune rests, or at opening.
+//! The steps themselves are `regions::cut`.
 
 use parking_lot::MutexGuard;
-use secateur_core::ClassBytes;
 
 use super::lane::Staging;
-use super::region::{BlobPtr, JournalEntry};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::StoreError;
-use crate::error::row_error;
-use crate::ground::{Arena, Index, Snapshot, Table};
-use crate::rows::unseal;
-
-/// Journal entries that one batch frees at most.
-const MAX_FREES: usize = 4096;
-
-/// What a batch has quarantined so far.
-#[derive(Debug, Default)]
-pub(crate) struct Cut {
-    pub regions: Vec<BlobPtr>,
-}
-
-impl Cut {
-    pub(crate) fn add(&mut self, region: BlobPtr) {
-        self.regions.push(region);
-    }
-
-    /// The regions by class, for reports and plans.
-    pub(crate) fn by_class(&self) -> Vec<ClassBytes> {
-        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
-        for region in &self.regions {
-            *counts.entry(region.class).or_insert(0) += 1;
-        }
-        let line = |(class, regions)| {
-            let bytes = u64::from(class) * regions;
-            ClassBytes { class, regions, bytes }
-        };
-        counts.into_iter().map(line).collect()
-    }
-}
-
-impl<S: Snapshot> Txn<'_, S> {
-    /// Step B for one journal entry. An entry that cannot be read stays where it is with its
-    /// regions in quarantine: the store still opens, and `verify` reports it.
-    pub(crate) fn free_entry(&mut self, seq: u64) -> Result<(), StoreError> {
-        let key = seq.to_be_bytes();
-        let Some(value) = self.get(Table::Journal, &key)? else {
-            return Ok(());
-        };
-        let read = unseal(Table::Journal, &key, &value)
-            .and_then(|body| JournalEntry::decode(body).map_err(row_error("journal")));
-        let Ok(entry) = read else { return Ok(()) };
-        for ptr in &entry.regions {
-            self.free(ptr)?;
-        }
-        self.delete(Table::Journal, &key);
-        Ok(())
-    }
-}
+use crate::ground::{Arena, Index};
+use crate::regions::alloc::Allocate;
+use crate::regions::cut::CutAndFree;
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// Frees, in the given batch, what is durably cut and seen by no reader. Returns how many
     /// cuts that were, for when the batch is staged.
     pub(crate) fn settle_into(&self, txn: &mut Txn<'_, I::Snapshot>) -> Result<usize, StoreError> {
-        let cuts = self.cuts.lock();
-        let mut freed = 0;
-        for (seq, epoch) in cuts.iter().take(MAX_FREES) {
-            if !self.pins.clear_of(*epoch) {
-                break;
-            }
-            txn.free_entry(*seq)?;
-            freed += 1;
-        }
-        Ok(freed)
+        txn.free_durable(&self.cuts.lock(), &self.pins)
     }
 
     /// Frees everything that can be freed now, after what is on its way is durable. Pruning calls

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use secateur_core::Height;
 
-use super::buffer::Buffer;
-use super::overlay::Overlay;
 use super::runs::{BlockIds, LiveRun, RunRecord, SealLimits};
 use super::store::{Control, Ends, Store};
 use super::txn::{Mirrors, Txn};
 use crate::StoreError;
 use crate::ground::{Arena, Index};
+use crate::regions::buffer::Buffer;
+use crate::regions::overlay::Overlay;
 
 /// Jobs that are on their way at most, before a caller must wait.
 const MAX_JOBS: u64 = 64;

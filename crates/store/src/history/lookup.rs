@@ -8,7 +8,6 @@ use super::control::export_head;
 use super::place::{Stream, pieces};
 use super::queue::is_pending;
 use super::record::BlockRecord;
-use super::region::BlobPtr;
 use super::runs::TxLocation;
 use super::runs::format::{
     IdKind, PAGE as RUN_PAGE, ReceiptSpan, RunEntry, What, find_in_page, key_of,
@@ -19,6 +18,7 @@ use super::view::{Consecutive, View};
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot};
+use crate::regions::region::BlobPtr;
 
 /// A transaction's place and the block that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! The history family on a ground: one [`Store`], its operations a file each.
 
-mod alloc;
 mod append;
-mod buffer;
 mod control;
 mod cut;
 #[cfg(feature = "disk")]
@@ -12,14 +10,11 @@ mod export;
 mod lane;
 mod lookup;
 mod open;
-mod overlay;
 mod parts;
-mod pins;
 mod place;
 mod prune;
 mod queue;
 mod record;
-mod region;
 mod repair;
 mod rollback;
 pub(crate) mod runs;
@@ -42,17 +37,14 @@ pub use control::Consumer;
 pub use lane::Ticket;
 pub use lookup::{Heights, TransactionView};
 pub use open::StoreConfig;
-#[cfg(feature = "disk")]
-pub(crate) use open::arena_is_begun;
 pub use parts::MAX_PARTS;
 pub use place::Place;
 pub use prune::{MAX_REPORTS, PruneOutcome, Requester};
 pub use queue::{MAX_QUEUED, Queued};
 pub use record::{BlockRecord, Group, MAX_GROUP};
-pub use region::{BlobPtr, JournalEntry, RegionState};
 pub use repair::Repair;
 pub use runs::{Blob, RunRecord, TxLocation};
-pub use state::{ARENA_HEADER_LEN, FORMAT_VERSION, Finality, Header, Layout, Settings};
+pub use state::{FORMAT_VERSION, Finality, Header, Layout, Settings};
 pub use store::Store;
-pub use verify::{Finding, FindingKind, VerifyReport};
+pub use verify::VerifyReport;
 pub use view::Consecutive;

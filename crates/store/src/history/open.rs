@@ -1,24 +1,21 @@
 //! Creating and opening a store, and the recovery that opening is.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use secateur_core::PrunePolicy;
 
-use super::overlay::{Ahead, Staged};
 use super::queue::load_queue;
 use super::runs::load_runs;
 use super::situation::{policy_of, settings_of};
-use super::state::{
-    ARENA_HEADER_LEN, BEGUN, BEGUN_OFFSET, HEADER_KEY, Header, Layout, POLICY_KEY, SETTINGS_KEY,
-    Settings, State,
-};
+use super::state::{HEADER_KEY, Header, Layout, POLICY_KEY, SETTINGS_KEY, Settings, State};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::class::ClassTable;
-use crate::ground::{Arena, Change, Ground, Index, Snapshot, Table};
-use crate::rows::{Rows, u64_key};
+use crate::ground::{Arena, Ground, Index, Snapshot, Table};
+use crate::regions::cut::journal_entries;
+use crate::regions::header::{begin_arena, check_arena_header, check_arena_len, mark_begun};
+use crate::regions::overlay::{Ahead, into_changes};
+use crate::rows::Rows;
 use crate::{Clock, Sabotage, StoreError};
 
 /// What a new store is made with.
@@ -85,14 +82,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         if Self::exists(&ground)? {
             return Err(StoreError::refused("create", "there is a store already"));
         }
-        if arena_is_begun(&ground.arena)? {
-            return Err(StoreError::Foreign(
-                "there is an arena but its index is lost; restore the index file".into(),
-            ));
-        }
-        ground.arena.grow(ARENA_HEADER_LEN)?;
-        ground.arena.write_at(0, &header.arena_header())?;
-        ground.arena.sync()?;
+        begin_arena(&ground.arena, &header.arena_header())?;
         let state = State::empty(&header.classes);
         let under = Ahead { snapshot: ground.index.snapshot()?, staged: Arc::default() };
         let mut txn = Txn::new(under, state, Arc::default(), &header, Sabotage::None);
@@ -100,11 +90,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         txn.put_document(Table::Meta, POLICY_KEY, &config.policy)?;
         txn.put_document(Table::Meta, SETTINGS_KEY, &config.settings)?;
         let (changes, ..) = txn.finish();
-        let change = |((table, key), row): ((Table, Vec<u8>), Staged)| {
-            let value = row.value;
-            Change { table, key, value }
-        };
-        ground.index.commit(changes.into_iter().map(change).collect())?;
+        ground.index.commit(into_changes(changes))?;
         Self::open(ground, clock)
     }
 
@@ -122,21 +108,12 @@ impl<A: Arena, I: Index> Store<A, I> {
     ) -> Result<Self, StoreError> {
         let snapshot = ground.index.snapshot()?;
         let header = Self::read_header(&ground)?;
-        check_arena_header(&ground.arena, &header)?;
+        check_arena_header(&ground.arena, &header.arena_header())?;
         let state = State::load(&snapshot)?;
         if state.classes.len() != header.classes.classes().len() {
             return Err(StoreError::corrupt("state", "its classes are not the header's"));
         }
-        let arena_len = ground.arena.len()?;
-        if arena_len < state.arena_end {
-            return Err(StoreError::corrupt(
-                "arena",
-                format!(
-                    "it is {arena_len} bytes long, but regions reach to {}: the file was truncated",
-                    state.arena_end
-                ),
-            ));
-        }
+        check_arena_len(&ground.arena, state.arena_end)?;
         let (policy, settings) = (policy_of(&snapshot)?, settings_of(&snapshot)?);
         let queue = load_queue(&snapshot)?;
         let cuts = journal_entries(&snapshot)?;
@@ -152,51 +129,4 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         Ok(store)
     }
-}
-
-/// The journal as it was found; epoch 0 waits for no reader, because no reader survived.
-fn journal_entries(snapshot: &impl Rows) -> Result<VecDeque<(u64, u64)>, StoreError> {
-    let mut entries = VecDeque::new();
-    snapshot.scan(Table::Journal, &[], &mut |key, _| {
-        entries.push_back((u64_key(Table::Journal, key)?, 0));
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(entries)
-}
-
-/// Whether the arena belongs to a store that was committed at least once.
-pub(crate) fn arena_is_begun(arena: &impl Arena) -> Result<bool, StoreError> {
-    let len = arena.len()?;
-    if len < ARENA_HEADER_LEN {
-        return Ok(false);
-    }
-    let mut mark = [0u8; BEGUN.len()];
-    arena.read_at(BEGUN_OFFSET, &mut mark)?;
-    Ok(len > ARENA_HEADER_LEN || mark == BEGUN)
-}
-
-/// Sets that mark. The header row is durable by now; a crash before leaves it to the next open.
-fn mark_begun(arena: &impl Arena) -> Result<(), StoreError> {
-    let mut mark = [0u8; BEGUN.len()];
-    arena.read_at(BEGUN_OFFSET, &mut mark)?;
-    if mark == BEGUN {
-        return Ok(());
-    }
-    arena.write_at(BEGUN_OFFSET, &BEGUN)?;
-    arena.sync()
-}
-
-fn check_arena_header<A: Arena>(arena: &A, header: &Header) -> Result<(), StoreError> {
-    let wanted = header.arena_header();
-    if arena.len()? < ARENA_HEADER_LEN {
-        return Err(StoreError::corrupt("arena", "it is shorter than its header"));
-    }
-    let mut found = vec![0u8; wanted.len()];
-    arena.read_at(0, &mut found)?;
-    if found != wanted {
-        return Err(StoreError::Foreign(
-            "the arena's header is damaged or belongs to another store".into(),
-        ));
-    }
-    Ok(())
 }

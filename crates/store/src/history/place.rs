@@ -10,11 +10,11 @@ use std::ops::{ControlFlow, Range};
 
 use secateur_core::{CoreError, Reader, Writer};
 
-use super::region::{BlobPtr, read_ptrs, write_ptrs};
 use super::state::Header;
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Snapshot, Table};
+use crate::regions::region::{BlobPtr, read_ptrs, write_ptrs};
 use crate::rows::Rows;
 
 /// The streams of a packed store. The numbers are on-disk format.

@@ -8,7 +8,6 @@ use secateur_core::{
     Candidate, Cause, Height, Pressure, Report, Selection, StopReason, Totals, Verdict,
 };
 
-use super::cut::Cut;
 use super::lane::{HashChange, Staging};
 use super::place::{Place, Stream};
 use super::record::{BlockRecord, Walk};
@@ -17,6 +16,9 @@ use super::state::{State, parse_document};
 use super::store::{Control, Store};
 use super::txn::Txn;
 use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::regions::alloc::Allocate;
+use crate::regions::cut::{Cut, CutAndFree};
+use crate::regions::region::JournalEntry;
 use crate::rows::Rows;
 use crate::{Sabotage, StoreError};
 
@@ -301,7 +303,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut txn = self.begin(control)?;
         for seq in journal {
             let body = cut.row(Table::Journal, &seq.to_be_bytes())?.unwrap_or_default();
-            let entry = super::region::JournalEntry::decode(&body)?;
+            let entry = JournalEntry::decode(&body)?;
             for ptr in &entry.regions {
                 txn.quarantine(ptr)?;
                 txn.free(ptr)?;

@@ -8,9 +8,9 @@ use secateur_core::{
 };
 
 use super::place::{Place, read_position};
-use super::region::{read_ptrs, write_ptrs};
 use crate::error::row_error;
 use crate::ground::Table;
+use crate::regions::region::{read_ptrs, write_ptrs};
 use crate::rows::{u64_key, unseal};
 use crate::{Snapshot, StoreError};
 
@@ -257,8 +257,8 @@ pub(crate) fn visit_groups(
 
 #[cfg(test)]
 mod tests {
-    use super::super::region::BlobPtr;
     use super::*;
+    use crate::regions::region::BlobPtr;
 
     fn ptr(offset: u64, len: u32) -> BlobPtr {
         BlobPtr { offset, len, class: 4096, generation: 7 }

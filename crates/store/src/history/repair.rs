@@ -1,13 +1,14 @@
 //! Repair: puts back what can be derived, and nothing else: the allocation states, the free list
 //! and the counters, from the block records and the journal.
 
-use super::alloc::free_row;
-use super::region::{AllocEntry, RegionState, region_key};
 use super::state::State;
 use super::store::Store;
-use super::survey::{Owner, RegionFact, Survey};
+use super::survey::{Survey, Thing};
 use crate::StoreError;
 use crate::ground::{Arena, Index, Table};
+use crate::regions::alloc::free_row;
+use crate::regions::census::{Census, Owner, RegionFact};
+use crate::regions::region::{AllocEntry, RegionState, region_key};
 use serde::Serialize;
 
 /// A region whose generation cannot be read gets this one: larger than any that was handed out.
@@ -24,8 +25,8 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// What a repair would do now.
     pub fn repair_plan(&self) -> Result<Vec<Repair>, StoreError> {
         let view = self.view()?;
-        let survey = Survey::take(&view.snapshot, &self.header)?;
-        Ok(self.steps(&survey, &view.state).into_iter().map(|(repair, _)| repair).collect())
+        let census = Survey::take(&view.snapshot, &self.header)?.census;
+        Ok(self.steps(&census, &view.state).into_iter().map(|(repair, _)| repair).collect())
     }
 
     /// Does it, in one batch, and says what it did.
@@ -35,25 +36,25 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("repair", "readers are at work"));
         }
         let mut txn = self.begin(&mut control)?;
-        let mut survey = Survey::take(&txn, &self.header)?;
-        let steps = self.steps(&survey, &txn.state);
+        let mut census = Survey::take(&txn, &self.header)?.census;
+        let steps = self.steps(&census, &txn.state);
         let mut done = Vec::with_capacity(steps.len());
         for (repair, step) in steps {
             done.push(repair);
             match step {
                 Step::Set(offset, class, entry) => {
                     txn.put(Table::Alloc, &region_key(class, offset), entry.encode());
-                    if let Some(fact) = survey.regions.get_mut(&offset) {
+                    if let Some(fact) = census.regions.get_mut(&offset) {
                         fact.entry = entry;
                     }
                 }
                 Step::List(offset, class) => {
                     txn.put(Table::Free, &region_key(class, offset), free_row(false));
-                    survey.free.insert(offset, (class, false));
+                    census.free.insert(offset, (class, false));
                 }
                 Step::Unlist(offset, class) => {
                     txn.delete(Table::Free, &region_key(class, offset));
-                    survey.free.remove(&offset);
+                    census.free.remove(&offset);
                 }
                 Step::Delete(table, key) => txn.delete(table, &key),
                 Step::Count => {}
@@ -62,26 +63,26 @@ impl<A: Arena, I: Index> Store<A, I> {
         if done.is_empty() {
             return Ok(done);
         }
-        txn.state.classes = survey.count(&self.header.classes);
+        txn.state.classes = census.count(&self.header.classes);
         self.commit(&mut control, txn)?;
         Ok(done)
     }
 
-    fn steps(&self, survey: &Survey, state: &State) -> Vec<(Repair, Step)> {
+    fn steps(&self, census: &Census<Thing>, state: &State) -> Vec<(Repair, Step)> {
         let mut steps = Vec::new();
         let mut step = |detail: String, step: Step| steps.push((Repair { detail }, step));
-        for (table, key) in &survey.unreadable {
+        for (table, key) in &census.unreadable {
             let detail = format!("delete an unreadable row of {}", table.name());
             step(detail, Step::Delete(*table, key.clone()));
         }
-        for (offset, fact) in &survey.regions {
+        for (offset, fact) in &census.regions {
             let (offset, class) = (*offset, fact.class);
-            let Some(entry) = derived(fact, survey.incomplete) else { continue };
+            let Some(entry) = derived(fact, census.incomplete) else { continue };
             if entry != fact.entry || !fact.readable {
                 let detail = format!("mark the region at {offset} as {:?}", entry.state);
                 step(detail, Step::Set(offset, class, entry));
             }
-            let listed = survey.free.get(&offset).is_some_and(|(listed, _)| *listed == class);
+            let listed = census.free.get(&offset).is_some_and(|(listed, _)| *listed == class);
             match (entry.state == RegionState::Free, listed) {
                 (true, false) => {
                     let detail = format!("put the region at {offset} into the free list");
@@ -94,13 +95,13 @@ impl<A: Arena, I: Index> Store<A, I> {
                 _ => {}
             }
         }
-        for (offset, (class, _)) in &survey.free {
-            if survey.regions.get(offset).is_none_or(|fact| fact.class != *class) {
+        for (offset, (class, _)) in &census.free {
+            if census.regions.get(offset).is_none_or(|fact| fact.class != *class) {
                 let detail = format!("take {offset}, which is no region, out of the free list");
                 step(detail, Step::Unlist(*offset, *class));
             }
         }
-        if steps.is_empty() && survey.count(&self.header.classes) != state.classes {
+        if steps.is_empty() && census.count(&self.header.classes) != state.classes {
             steps.push((Repair { detail: "recount the regions".into() }, Step::Count));
         }
         steps
@@ -119,10 +120,10 @@ enum Step {
 /// What a region must be: used by its block, stretch or run, quarantined by its journal entry, else free. None
 /// where that cannot be told: more than one claims it, or records are missing, so that whoever
 /// it belongs to may only be out of sight.
-fn derived(fact: &RegionFact, incomplete: bool) -> Option<AllocEntry> {
+fn derived(fact: &RegionFact<Thing>, incomplete: bool) -> Option<AllocEntry> {
     match fact.owner {
         _ if fact.disputed => None,
-        Some((Owner::Block(_) | Owner::Stretch(..) | Owner::Run(_), generation)) => {
+        Some((Owner::Thing(_), generation)) => {
             Some(AllocEntry { generation, state: RegionState::Used })
         }
         Some((Owner::Journal(_), generation)) => {

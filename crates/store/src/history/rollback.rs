@@ -3,7 +3,6 @@
 use secateur_core::Height;
 
 use super::control::export_head;
-use super::cut::Cut;
 use super::lane::{HashChange, Staging};
 use super::place::{Place, Stream};
 use super::record::{BlockRecord, Group};
@@ -12,6 +11,7 @@ use super::store::Store;
 use super::txn::Txn;
 use crate::StoreError;
 use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::regions::cut::{Cut, CutAndFree};
 
 impl<A: Arena, I: Index> Store<A, I> {
     /// Removes every block above `to`, in one batch. Final blocks are never removed. `to` may be

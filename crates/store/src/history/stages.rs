@@ -2,9 +2,9 @@
 //! work on one thing at a time.
 
 use super::lane::{Attached, HashChange, Inner, Job, Stage, Staging, Write};
-use super::overlay::Overlay;
 use super::store::Store;
-use crate::ground::{Arena, Change, Index};
+use crate::ground::{Arena, Index};
+use crate::regions::overlay::{Overlay, into_changes};
 use crate::{Sabotage, StoreError};
 
 impl<A: Arena, I: Index> Store<A, I> {
@@ -179,11 +179,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
             after.push((job.ends, job.staging.journal, hashes));
         }
-        let changes = merged
-            .into_iter()
-            .map(|((table, key), row)| Change { table, key, value: row.value })
-            .collect();
-        self.index.commit(changes)?;
+        self.index.commit(into_changes(merged))?;
         for (ends, journal, hashes) in after {
             self.set_ends(ends);
             if !journal.is_empty() {

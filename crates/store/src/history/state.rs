@@ -4,9 +4,11 @@ use secateur_core::{BlockHash, CoreError, Height, Pressure, Reader, Writer};
 use serde::{Deserialize, Serialize};
 
 use super::place::{STREAMS, read_position};
-use crate::class::{ALIGNMENT, ClassTable, MAX_CLASSES};
+use crate::class::{ClassTable, MAX_CLASSES};
 use crate::error::row_error;
-use crate::ground::Table;
+use crate::ground::{Family, Table};
+use crate::regions::alloc::ClassCount;
+use crate::regions::header::{ARENA_HEADER_LEN, arena_header};
 use crate::rows::Rows;
 use crate::{Snapshot, StoreError};
 
@@ -14,24 +16,15 @@ use crate::{Snapshot, StoreError};
 pub const FORMAT_VERSION: u32 = 2;
 /// The oldest format version that this code reads.
 const OLDEST_FORMAT: u32 = 2;
-/// Regions begin behind the arena's header.
-pub const ARENA_HEADER_LEN: u64 = ALIGNMENT as u64;
-
 /// No count that a store keeps ever comes near this.
 const MAX_COUNT: u64 = 1 << 62;
 
 const HEADER_MAGIC: [u8; 8] = *b"SECATEUR";
-const ARENA_MAGIC: [u8; 8] = *b"SECARENA";
 
 pub(crate) const HEADER_KEY: &[u8] = b"header";
 pub(crate) const STATE_KEY: &[u8] = b"state";
 pub(crate) const POLICY_KEY: &[u8] = b"policy";
 pub(crate) const SETTINGS_KEY: &[u8] = b"settings";
-
-/// Where the arena says that its index was committed once, and what it says there. From then on
-/// an arena without an index is lost data, never a store that is yet to be made.
-pub(crate) const BEGUN_OFFSET: u64 = 512;
-pub(crate) const BEGUN: [u8; 8] = *b"SECBEGUN";
 
 /// How bytes are laid into regions; chosen at creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +113,9 @@ impl Header {
         Ok(Self { store_id, chain_id, layout, classes })
     }
 
-    /// The arena's first bytes: magic, version, store id, checksum.
+    /// The arena's first bytes.
     pub(crate) fn arena_header(&self) -> Vec<u8> {
-        let mut out = Writer::new();
-        out.bytes(&ARENA_MAGIC).u32(FORMAT_VERSION).bytes(&self.store_id);
-        let mut bytes = out.finish();
-        let crc = crc32c::crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_be_bytes());
-        bytes
+        arena_header(Family::History, FORMAT_VERSION, &self.store_id)
     }
 }
 
@@ -188,16 +176,6 @@ pub(crate) struct Tip {
     pub hash: BlockHash,
     pub timestamp: u64,
     pub max_timestamp: u64,
-}
-
-/// How many regions of a class are in which state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ClassCount {
-    pub used: u64,
-    pub quarantine: u64,
-    pub free: u64,
-    /// Free regions whose space was given back to the file system.
-    pub punched: u64,
 }
 
 /// What nobody but the operator needs to look at.

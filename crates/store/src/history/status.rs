@@ -8,7 +8,6 @@ use secateur_core::{
 };
 
 use super::control::export_head;
-use super::overlay::Ahead;
 use super::prune::{Oldest, candidate, load_report};
 use super::runs::{load_runs, searched_from, tombstone_cap};
 use super::situation::{Situation, settings_of};
@@ -18,6 +17,7 @@ use super::txn::Txn;
 use super::view::View;
 use crate::StoreError;
 use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::regions::overlay::Ahead;
 
 /// Quarantine over this share of the target is an alarm.
 const QUARANTINE_ALARM_DIVISOR: u64 = 20;

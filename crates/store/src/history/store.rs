@@ -7,16 +7,16 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use secateur_core::{BlockHash, Height, PrunePolicy};
 
-use super::buffer::Buffers;
 use super::control::export_head;
 use super::lane::{Lane, Staging};
-use super::overlay::{Ahead, Overlay};
-use super::pins::Pins;
 use super::queue::Queue;
 use super::runs::{HashRoom, RunRecord};
 use super::state::{Header, Settings, State};
 use super::txn::Txn;
 use crate::ground::{Arena, Ground, Index};
+use crate::regions::buffer::Buffers;
+use crate::regions::overlay::{Ahead, Overlay};
+use crate::regions::pins::Pins;
 use crate::{Clock, Sabotage, StoreError};
 
 /// What the one writer at a time knows: everything as it will be once what is staged is committed.

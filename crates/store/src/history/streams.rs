@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use secateur_core::{Height, Writer};
+use secateur_core::Writer;
 
-use super::cut::Cut;
 use super::place::{MAX_POSITION, Place, Stream, stretch_key, stretches};
-use super::region::{BlobPtr, JournalEntry};
 use super::state::Layout;
 use super::txn::Txn;
 use crate::StoreError;
 use crate::class::ALIGNMENT;
 use crate::ground::{Snapshot, Table};
+use crate::regions::alloc::Allocate;
+use crate::regions::cut::{Cut, CutAndFree};
 
 /// What a stream's end is rounded up to: groups are written in whole pages.
 pub(crate) const PAGE: u64 = ALIGNMENT as u64;
@@ -63,16 +63,6 @@ impl<S: Snapshot> Txn<'_, S> {
         } = end;
     }
 
-    /// Quarantines the regions of a thing that had its own.
-    pub(crate) fn give_back(&mut self, ptrs: &[BlobPtr], cut: &mut Cut) -> Result<(), StoreError> {
-        for ptr in ptrs {
-            if self.quarantine(ptr)? {
-                cut.add(*ptr);
-            }
-        }
-        Ok(())
-    }
-
     /// Takes stretches out of a stream and quarantines their regions. A stream whose open stretch
     /// goes continues in a new one: no position is used twice.
     pub(crate) fn release_stretches(
@@ -112,19 +102,5 @@ impl<S: Snapshot> Txn<'_, S> {
             }
         }
         Ok(())
-    }
-
-    /// Writes what was quarantined into the journal, where step B finds it. Returns the entries'
-    /// numbers.
-    pub(crate) fn journal(&mut self, height: Height, cut: &Cut) -> Result<Vec<u64>, StoreError> {
-        let mut numbers = Vec::new();
-        for regions in cut.regions.chunks(usize::from(u16::MAX)) {
-            let seq = self.state.journal_next;
-            self.state.journal_next += 1;
-            let entry = JournalEntry { height, regions: regions.to_vec() };
-            self.put(Table::Journal, &seq.to_be_bytes(), entry.encode()?);
-            numbers.push(seq);
-        }
-        Ok(numbers)
     }
 }

@@ -5,13 +5,18 @@ use std::sync::Arc;
 use secateur_core::{PrunePolicy, WaterMarks};
 use serde::Serialize;
 
-use super::overlay::{Ahead, Overlay, Staged, before_over, get_over, scan_over};
 use super::queue::QueueChange;
 use super::runs::RunRecord;
-use super::state::{Header, STATE_KEY, Settings, State};
+use super::state::{Header, Layout, STATE_KEY, Settings, State};
+use crate::class::ClassTable;
 use crate::ground::{KeyValue, Snapshot, Table, Visit};
+use crate::regions::alloc::{Allocate, Books};
+use crate::regions::overlay::{Ahead, Overlay, Staged, before_over, get_over, scan_over};
 use crate::rows::seal;
 use crate::{Sabotage, StoreError};
+
+/// A packed arena grows by this part of itself at a time.
+const GROWTH_STEPS: u64 = 64;
 
 /// What the writer knows besides the state and is to know after the batch, where it changes.
 #[derive(Default)]
@@ -102,5 +107,51 @@ impl<S: Snapshot> Snapshot for Txn<'_, S> {
 
     fn before(&self, table: Table, bound: &[u8]) -> Result<Option<KeyValue>, StoreError> {
         before_over(&self.changes, &self.under, table, bound)
+    }
+}
+
+impl<S: Snapshot> Allocate for Txn<'_, S> {
+    fn set(&mut self, table: Table, key: &[u8], body: Vec<u8>) {
+        self.put(table, key, body);
+    }
+
+    fn unset(&mut self, table: Table, key: &[u8]) {
+        self.delete(table, key);
+    }
+
+    fn classes(&self) -> &ClassTable {
+        &self.header.classes
+    }
+
+    fn books(&mut self) -> Books<'_> {
+        Books {
+            arena_end: &mut self.state.arena_end,
+            journal_next: &mut self.state.journal_next,
+            counts: &mut self.state.classes,
+            fresh_bytes: &mut self.fresh_bytes,
+        }
+    }
+
+    fn planted(&self) -> Sabotage {
+        self.sabotage
+    }
+
+    /// A packed store takes a few more regions while it is at the arena's end, as the file grows
+    /// in steps too. Once the arena passes high water it takes all up to half-way between hard
+    /// water and the target: the budget is full then, and a later peak finds a free region and
+    /// not the end. The rest is the index's.
+    fn spares(&self, class: u32, offset: u64) -> u64 {
+        if self.header.layout != Layout::Packed || class != self.header.classes.largest() {
+            return 0;
+        }
+        let size = u64::from(class);
+        let end = self.state.arena_end;
+        let to_the_brim = match self.marks {
+            Some(marks) if end > marks.high => {
+                marks.hard.midpoint(marks.target).saturating_sub(end) / size
+            }
+            _ => 0,
+        };
+        to_the_brim.max(offset / size / GROWTH_STEPS)
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use secateur_core::{Block, Height, MAX_SEGMENT_LEN};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::place::Stream;
 use super::record::BlockRecord;
@@ -17,44 +17,7 @@ use super::survey::Survey;
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index};
-
-/// Findings that are listed; further ones are only counted.
-const MAX_FINDINGS: usize = 1000;
-
-/// What a finding is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FindingKind {
-    /// The index's own structure.
-    Index,
-    /// A row that cannot be read.
-    Row,
-    /// The chain of block records.
-    Chain,
-    /// A block's bytes.
-    Payload,
-    /// A region: its state, its owner, its place.
-    Region,
-    /// The free list.
-    FreeList,
-    /// The counters.
-    Counter,
-    /// A run of ids, or its filter.
-    Run,
-}
-
-/// One difference between what is and what must be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What it is about.
-    pub kind: FindingKind,
-    /// The number of the invariant that it breaks (`INVARIANTS.md`).
-    pub invariant: u8,
-    /// The difference, in words.
-    pub detail: String,
-    /// Whether `repair` can derive what it must be.
-    pub repairable: bool,
-}
+use crate::regions::finding::{Finding, FindingKind, add};
 
 /// What a verification saw.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -86,11 +49,8 @@ impl VerifyReport {
         repairable: bool,
         detail: String,
     ) {
-        if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding { kind, invariant, detail, repairable });
-        } else {
-            self.unlisted += 1;
-        }
+        let finding = Finding { kind, invariant, detail, repairable };
+        add(&mut self.findings, &mut self.unlisted, finding);
     }
 }
 
@@ -108,7 +68,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             let view = self.view()?;
             let survey = Survey::take(&view.snapshot, &self.header)?;
             let runs = super::runs::load_runs(&view.snapshot).unwrap_or_default();
-            (survey.report, view.state.oldest_kept(), view.state.kept_blocks(), runs)
+            (survey.report(), view.state.oldest_kept(), view.state.kept_blocks(), runs)
         };
         for trouble in self.index.check()? {
             report.find(FindingKind::Index, 9, false, trouble);

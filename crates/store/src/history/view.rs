@@ -2,13 +2,13 @@
 
 use secateur_core::{Block, Height, LookupError, Payloads, Segment};
 
-use super::pins::Pin;
 use super::place::{Place, Stream, pieces};
 use super::record::BlockRecord;
-use super::region::{AllocEntry, RegionState, region_key};
 use super::state::{Header, State};
 use super::store::Store;
-use crate::ground::{Arena, Index, Snapshot, Table};
+use crate::ground::{Arena, Index, Snapshot};
+use crate::regions::pins::Pin;
+use crate::regions::region::check_region;
 use crate::{Sabotage, StoreError};
 
 /// A consistent look at the store. The pin comes before the snapshot, so whatever the snapshot
@@ -190,7 +190,7 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
         let mut run = (0u64, 0usize);
         // Neighbours in the arena are read in one call.
         for piece in pieces(&self.snapshot, self.header, stream, place, start, len)? {
-            self.check_region(piece.region.class, piece.region.offset, piece.region.generation)?;
+            check_region(&self.snapshot, &piece.region)?;
             let take = usize::try_from(piece.len).unwrap_or(usize::MAX);
             let (offset, joined) = run;
             if offset + joined as u64 == piece.offset && joined > 0 {
@@ -216,27 +216,5 @@ impl<A: Arena, S: Snapshot> View<'_, A, S> {
             self.arena.read_at(offset, now)?;
         }
         Ok(later)
-    }
-
-    /// I7, as defence: the region is still the one that the record means.
-    fn check_region(&self, class: u32, offset: u64, generation: u32) -> Result<(), StoreError> {
-        let key = region_key(class, offset);
-        let entry = self.snapshot.get(Table::Alloc, &key)?;
-        let Some(value) = entry else {
-            return Err(StoreError::corrupt("alloc", format!("region {offset} is missing")));
-        };
-        match AllocEntry::from_value(&key, &value) {
-            // An unreadable row is the allocator's trouble; the payload's checksum still judges.
-            (_, false) => Ok(()),
-            (entry, _) if entry.generation != generation => Err(StoreError::StaleGeneration {
-                offset,
-                found: entry.generation,
-                wanted: generation,
-            }),
-            (entry, _) if entry.state != RegionState::Used => {
-                Err(StoreError::corrupt("alloc", format!("region {offset} is not in use")))
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -12,8 +12,8 @@ pub use arena::FileArena;
 pub use index::{INDEX_CACHE_BYTES, RedbIndex, RedbSnapshot};
 pub use volume::{FsFile, FsVolume, Volume, VolumeFile, sync_ancestors};
 
-use super::Ground;
-use crate::history::arena_is_begun;
+use super::{Family, Ground};
+use crate::regions::header::{arena_is_begun, check_arena_word};
 use crate::{Sabotage, Store, StoreError};
 
 /// The arena's file name.
@@ -30,10 +30,20 @@ pub type DiskGround<V> = Ground<FileArena<V>, RedbIndex>;
 /// A history store in a directory.
 pub type DiskStore = Store<FileArena<FsVolume>, RedbIndex>;
 
-/// Opens the files of a ground, making them if they are not there. Half a ground is refused:
-/// an index without its arena, or the other way round, is somebody's lost data.
+/// Opens the files of the history's ground ([`open_ground_of`]).
 pub fn open_ground<V: Volume>(
     volume: &V,
+    reserve_bytes: u64,
+    sabotage: Sabotage,
+) -> Result<DiskGround<V>, StoreError> {
+    open_ground_of(volume, Family::History, reserve_bytes, sabotage)
+}
+
+/// Opens the files of a family's ground, making them if they are not there. Half a ground is
+/// refused: an index without its arena, or the other way round, is somebody's lost data.
+pub fn open_ground_of<V: Volume>(
+    volume: &V,
+    family: Family,
     reserve_bytes: u64,
     sabotage: Sabotage,
 ) -> Result<DiskGround<V>, StoreError> {
@@ -42,10 +52,11 @@ pub fn open_ground<V: Volume>(
         return Err(StoreError::Foreign("there is an index but no arena file".into()));
     }
     let arena = FileArena::open(volume.clone())?;
+    check_arena_word(&arena, family)?;
     let begun = arena_is_begun(&arena)?;
     if !index_there && begun {
         return Err(StoreError::Foreign("there is an arena but no index file".into()));
     }
-    let index = RedbIndex::open(volume, !begun, reserve_bytes, sabotage)?;
+    let index = RedbIndex::open(volume, family, !begun, reserve_bytes, sabotage)?;
     Ok(Ground { arena, index })
 }

@@ -8,11 +8,11 @@ use secateur_core::{CoreError, Height, Reader, Writer};
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Snapshot, Table};
-use crate::history::cut::Cut;
 use crate::history::place::{Place, Stream};
 use crate::history::state::{Layout, State};
 use crate::history::streams::PAGE;
 use crate::history::txn::Txn;
+use crate::regions::cut::{Cut, CutAndFree};
 use crate::rows::{Rows, u64_key};
 
 /// Tombstones that are kept at most, however small they are: each is asked for an absent id.

@@ -13,13 +13,13 @@ use super::room::{LiveRun, Room, Tomb};
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot, Table};
-use crate::history::cut::Cut;
 use crate::history::lane::{HashChange, Staging, Write};
 use crate::history::place::{Place, Stream, pieces};
 use crate::history::record::{Group, Walk};
 use crate::history::store::{Control, Store};
 use crate::history::txn::Txn;
 use crate::history::view::View;
+use crate::regions::cut::{Cut, CutAndFree};
 use crate::rows::u64_key;
 
 /// The blocks whose ids a run holds.

@@ -1,11 +1,11 @@
 //! The allocation table: regions go Used → Quarantine → Free and back to Used with a larger
-//! generation. Nothing here touches the arena's bytes.
+//! generation. Nothing here touches the arena's bytes, and nothing knows what is in them: a batch
+//! of any family that keeps the books can do all of it.
 
 use std::ops::ControlFlow;
 
 use super::region::{AllocEntry, BlobPtr, RegionState, read_region_key, region_key};
-use super::state::{ClassCount, Layout};
-use super::txn::Txn;
+use crate::class::ClassTable;
 use crate::ground::{Arena, Snapshot, Table};
 use crate::rows::unseal;
 use crate::{Sabotage, StoreError};
@@ -15,64 +15,88 @@ const MAX_PUNCHES: u64 = 256;
 
 /// The generation of a region's first use.
 const FIRST_GENERATION: u32 = 1;
-/// A packed arena grows by this part of itself at a time.
-const GROWTH_STEPS: u64 = 64;
-
 /// What the free list says of a region's space.
 const RESIDENT: u8 = 0;
 const PUNCHED: u8 = 1;
 
-impl<S: Snapshot> Txn<'_, S> {
+/// How many regions of a class are in which state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ClassCount {
+    pub used: u64,
+    pub quarantine: u64,
+    pub free: u64,
+    /// Free regions whose space was given back to the file system.
+    pub punched: u64,
+}
+
+/// The part of a family's state that is about regions.
+pub(crate) struct Books<'a> {
+    /// Where the next new region begins.
+    pub arena_end: &'a mut u64,
+    /// The number of the next journal entry.
+    pub journal_next: &'a mut u64,
+    /// One for each class, in the table's order.
+    pub counts: &'a mut [ClassCount],
+    /// Bytes of regions allocated in this batch that the medium has yet to give.
+    pub fresh_bytes: &'a mut u64,
+}
+
+/// An open batch that keeps the books of an arena's regions.
+pub(crate) trait Allocate: Snapshot {
+    /// Sets a row; its value is sealed by the batch.
+    fn set(&mut self, table: Table, key: &[u8], body: Vec<u8>);
+    /// Deletes a row.
+    fn unset(&mut self, table: Table, key: &[u8]);
+    /// The size classes.
+    fn classes(&self) -> &ClassTable;
+    /// The books.
+    fn books(&mut self) -> Books<'_>;
+    /// The planted bug, if there is one.
+    fn planted(&self) -> Sabotage;
+    /// How many more regions to take for the free list, now that one at `offset` was taken.
+    fn spares(&self, _class: u32, _offset: u64) -> u64 {
+        0
+    }
+
     /// Regions for `len` bytes: the free one at the smallest offset, else a new one at the end.
-    pub(crate) fn allocate(&mut self, len: u64) -> Result<Vec<BlobPtr>, StoreError> {
-        let parts: Vec<(u32, u32)> = self.header.classes.split(len).collect();
+    fn allocate(&mut self, len: u64) -> Result<Vec<BlobPtr>, StoreError> {
+        let parts: Vec<(u32, u32)> = self.classes().split(len).collect();
         parts.into_iter().map(|(class, part)| self.allocate_region(class, part)).collect()
     }
 
     /// One region of a class, for `len` bytes.
-    pub(crate) fn allocate_region(&mut self, class: u32, len: u32) -> Result<BlobPtr, StoreError> {
+    fn allocate_region(&mut self, class: u32, len: u32) -> Result<BlobPtr, StoreError> {
         let (offset, generation) = match self.take_free(class)? {
             Some((offset, generation)) => (offset, generation),
             None => (self.take_new(class)?, FIRST_GENERATION),
         };
         self.count(class)?.used += 1;
         let entry = AllocEntry { generation, state: RegionState::Used };
-        self.put(Table::Alloc, &region_key(class, offset), entry.encode());
+        self.set(Table::Alloc, &region_key(class, offset), entry.encode());
         Ok(BlobPtr { offset, len, class, generation })
     }
 
-    /// A region at the arena's end. A packed store takes a few more for the free list while it is
-    /// there, as the file grows in steps too. Once the arena passes high water it takes all up to
-    /// half-way between hard water and the target: the budget is full then, and a later peak finds
-    /// a free region and not the end. The rest is the index's.
+    /// A region at the arena's end, and as many spare ones as the family wants.
     fn take_new(&mut self, class: u32) -> Result<u64, StoreError> {
         let offset = self.extend(class)?;
-        if self.header.layout == Layout::Packed && class == self.header.classes.largest() {
-            let size = u64::from(class);
-            let end = self.state.arena_end;
-            let to_the_brim = match self.marks {
-                Some(marks) if end > marks.high => {
-                    marks.hard.midpoint(marks.target).saturating_sub(end) / size
-                }
-                _ => 0,
-            };
-            for _ in 0..to_the_brim.max(offset / size / GROWTH_STEPS) {
-                let spare = region_key(class, self.extend(class)?);
-                let (generation, state) = (FIRST_GENERATION - 1, RegionState::Free);
-                self.put(Table::Alloc, &spare, AllocEntry { generation, state }.encode());
-                self.put(Table::Free, &spare, vec![RESIDENT]);
-                self.count(class)?.free += 1;
-            }
+        for _ in 0..self.spares(class, offset) {
+            let spare = region_key(class, self.extend(class)?);
+            let (generation, state) = (FIRST_GENERATION - 1, RegionState::Free);
+            self.set(Table::Alloc, &spare, AllocEntry { generation, state }.encode());
+            self.set(Table::Free, &spare, free_row(false));
+            self.count(class)?.free += 1;
         }
         Ok(offset)
     }
 
+    /// Makes the arena longer by one region.
     fn extend(&mut self, class: u32) -> Result<u64, StoreError> {
-        let offset = self.state.arena_end;
-        self.state.arena_end = offset
+        let books = self.books();
+        let offset = *books.arena_end;
+        *books.arena_end = offset
             .checked_add(u64::from(class))
             .ok_or_else(|| StoreError::refused("block", "the arena's offsets are used up"))?;
-        self.fresh_bytes += u64::from(class);
+        *books.fresh_bytes += u64::from(class);
         Ok(offset)
     }
 
@@ -80,7 +104,7 @@ impl<S: Snapshot> Txn<'_, S> {
     /// free-list row that the allocation table does not confirm is passed over: `verify` reports
     /// it, and handing it out could overwrite a block.
     fn take_free(&mut self, class: u32) -> Result<Option<(u64, u32)>, StoreError> {
-        if self.sabotage.is(Sabotage::ReuseQuarantined)
+        if self.planted().is(Sabotage::ReuseQuarantined)
             && let Some(found) = self.find_quarantined(class)?
         {
             self.count(class)?.quarantine -= 1;
@@ -105,14 +129,14 @@ impl<S: Snapshot> Txn<'_, S> {
         let Some((offset, generation, punched)) = found else {
             return Ok(None);
         };
-        self.delete(Table::Free, &region_key(class, offset));
+        self.unset(Table::Free, &region_key(class, offset));
         let count = self.count(class)?;
         count.free = count.free.saturating_sub(1);
         if punched {
             count.punched = count.punched.saturating_sub(1);
-            self.fresh_bytes += u64::from(class);
+            *self.books().fresh_bytes += u64::from(class);
         }
-        if self.sabotage.is(Sabotage::KeepGeneration) {
+        if self.planted().is(Sabotage::KeepGeneration) {
             return Ok(Some((offset, generation)));
         }
         // I7: a reused region has a larger generation.
@@ -138,14 +162,14 @@ impl<S: Snapshot> Txn<'_, S> {
     }
 
     /// The allocation entry of a region; an unreadable one is quarantined (I9).
-    pub(crate) fn region(&self, class: u32, offset: u64) -> Result<Option<AllocEntry>, StoreError> {
+    fn region(&self, class: u32, offset: u64) -> Result<Option<AllocEntry>, StoreError> {
         let key = region_key(class, offset);
         Ok(self.get(Table::Alloc, &key)?.map(|value| AllocEntry::from_value(&key, &value).0))
     }
 
     /// Used → Quarantine. On a region that is already quarantined or free nothing happens and
     /// the answer is false; a stale pointer is an error.
-    pub(crate) fn quarantine(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
+    fn quarantine(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
         let Some(entry) = self.region(ptr.class, ptr.offset)? else {
             return Err(StoreError::corrupt(
                 "alloc",
@@ -163,13 +187,13 @@ impl<S: Snapshot> Txn<'_, S> {
         count.used = count.used.saturating_sub(1);
         count.quarantine += 1;
         let entry = AllocEntry { state: RegionState::Quarantine, ..entry };
-        self.put(Table::Alloc, &ptr.key(), entry.encode());
+        self.set(Table::Alloc, &ptr.key(), entry.encode());
         Ok(true)
     }
 
     /// Quarantine → Free. Only the very region that the pointer means is freed: the answer is
     /// false for any other, so running it twice equals running it once.
-    pub(crate) fn free(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
+    fn free(&mut self, ptr: &BlobPtr) -> Result<bool, StoreError> {
         let wanted = AllocEntry { generation: ptr.generation, state: RegionState::Quarantine };
         if self.region(ptr.class, ptr.offset)? != Some(wanted) {
             return Ok(false);
@@ -178,8 +202,8 @@ impl<S: Snapshot> Txn<'_, S> {
         count.quarantine = count.quarantine.saturating_sub(1);
         count.free += 1;
         let entry = AllocEntry { state: RegionState::Free, ..wanted };
-        self.put(Table::Alloc, &ptr.key(), entry.encode());
-        self.put(Table::Free, &ptr.key(), vec![RESIDENT]);
+        self.set(Table::Alloc, &ptr.key(), entry.encode());
+        self.set(Table::Free, &ptr.key(), free_row(false));
         Ok(true)
     }
 
@@ -187,13 +211,9 @@ impl<S: Snapshot> Txn<'_, S> {
     /// [`MAX_PUNCHES`] regions of them, and returns how many bytes it gave. Their cuts are
     /// durable, so their content is needed by nobody; the mark is committed after the fact,
     /// because a wrong mark may only ever cost a second look.
-    pub(crate) fn punch_free(
-        &mut self,
-        arena: &impl Arena,
-        wanted: u64,
-    ) -> Result<u64, StoreError> {
+    fn punch_free(&mut self, arena: &impl Arena, wanted: u64) -> Result<u64, StoreError> {
         let (mut given, mut left) = (0u64, MAX_PUNCHES);
-        let classes: Vec<u32> = self.header.classes.classes().to_vec();
+        let classes: Vec<u32> = self.classes().classes().to_vec();
         for class in classes.into_iter().rev() {
             let size = u64::from(class);
             let count = *self.count(class)?;
@@ -208,7 +228,7 @@ impl<S: Snapshot> Txn<'_, S> {
                     return Ok(given);
                 }
                 for offset in (start..start + len).step_by(class as usize) {
-                    self.put(Table::Free, &region_key(class, offset), vec![PUNCHED]);
+                    self.set(Table::Free, &region_key(class, offset), free_row(true));
                     self.count(class)?.punched += 1;
                 }
                 given += len;
@@ -218,6 +238,7 @@ impl<S: Snapshot> Txn<'_, S> {
         Ok(given)
     }
 
+    /// Free regions of a class whose space was not given back.
     fn resident_free(&self, class: u32, most: u64) -> Result<Vec<u64>, StoreError> {
         let mut found = Vec::new();
         self.scan(Table::Free, &region_key(class, 0), &mut |key, value| {
@@ -233,11 +254,10 @@ impl<S: Snapshot> Txn<'_, S> {
         Ok(found)
     }
 
+    /// The count of a class.
     fn count(&mut self, class: u32) -> Result<&mut ClassCount, StoreError> {
-        self.header
-            .classes
-            .position(class)
-            .and_then(|at| self.state.classes.get_mut(at))
+        let at = self.classes().position(class);
+        at.and_then(|at| self.books().counts.get_mut(at))
             .ok_or_else(|| StoreError::corrupt("alloc", format!("{class} is not a size class")))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::StoreError;
-use crate::ground::{KeyValue, Snapshot, Table, Visit};
+use crate::ground::{Change, KeyValue, Snapshot, Table, Visit};
 
 /// A row that is on its way: the job that carries it, and its value; none deletes the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,15 @@ pub(crate) struct Staged {
 
 /// Rows that are on their way.
 pub(crate) type Overlay = BTreeMap<(Table, Vec<u8>), Staged>;
+
+/// The changes that commit them, table by table in key order.
+pub(crate) fn into_changes(rows: Overlay) -> Vec<Change> {
+    let change = |((table, key), row): ((Table, Vec<u8>), Staged)| {
+        let value = row.value;
+        Change { table, key, value }
+    };
+    rows.into_iter().map(change).collect()
+}
 
 /// A snapshot of what is committed with what is staged on top. The snapshot may already hold
 /// some of what is staged: showing it twice changes nothing, because rows are set and not added
@@ -119,7 +128,7 @@ impl<S: Snapshot> Snapshot for Ahead<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ground::{Change, Index, MemoryIndex};
+    use crate::ground::{Index, MemoryIndex};
     use proptest::prelude::*;
 
     fn keys(rows: &impl Snapshot, from: &[u8], most: usize) -> Vec<Vec<u8>> {

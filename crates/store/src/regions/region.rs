@@ -5,7 +5,7 @@ use secateur_core::{CoreError, Height, Reader, Writer};
 
 use crate::StoreError;
 use crate::error::row_error;
-use crate::ground::Table;
+use crate::ground::{Snapshot, Table};
 
 /// Where bytes are in the arena: a region and how much of it is used. 20 bytes on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ pub(crate) fn read_ptrs(from: &mut Reader<'_>) -> Result<Vec<BlobPtr>, CoreError
 /// The state of a region. The numbers are on-disk format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionState {
-    /// Referenced by a block, a stream, a run or a filter.
+    /// Referenced by a block, a stream, a run, a filter or a blob.
     Used = 1,
     /// Cut; not to be reused before the cut is durable and no reader can see it.
     Quarantine = 2,
@@ -126,10 +126,31 @@ impl AllocEntry {
     }
 }
 
+/// I7, as defence: the region is still the one that a pointer means.
+pub(crate) fn check_region(rows: &impl Snapshot, ptr: &BlobPtr) -> Result<(), StoreError> {
+    let (key, offset) = (ptr.key(), ptr.offset);
+    let Some(value) = rows.get(Table::Alloc, &key)? else {
+        return Err(StoreError::corrupt("alloc", format!("region {offset} is missing")));
+    };
+    match AllocEntry::from_value(&key, &value) {
+        // An unreadable row is the allocator's trouble; the payload's checksum still judges.
+        (_, false) => Ok(()),
+        (entry, _) if entry.generation != ptr.generation => Err(StoreError::StaleGeneration {
+            offset,
+            found: entry.generation,
+            wanted: ptr.generation,
+        }),
+        (entry, _) if entry.state != RegionState::Used => {
+            Err(StoreError::corrupt("alloc", format!("region {offset} is not in use")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A cut that waits to be freed: the pointers that it quarantined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// The newest block that was cut.
+    /// The newest height that was cut.
     pub height: Height,
     /// What it quarantined.
     pub regions: Vec<BlobPtr>,
