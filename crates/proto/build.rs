@@ -5,10 +5,12 @@ use std::{env, error, fs};
 
 use prost::Message as _;
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 5] = [
     "secateur/export/v1/export.proto",
     "secateur/export/v2/export.proto",
     "secateur/history/v1/history.proto",
+    "secateur/sidecar/v1/gossip.proto",
+    "secateur/sidecar/v1/sidecar.proto",
 ];
 
 fn main() -> Result<(), Box<dyn error::Error>> {

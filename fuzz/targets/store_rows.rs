@@ -12,7 +12,7 @@ use secateur_fuzz::fixture::{self, CONSUMER, FIRST, HEAD, StoppedClock};
 use secateur_fuzz::format::sealed;
 use secateur_fuzz::within;
 use secateur_store::ground::{MemoryArena, MemoryIndex, MemorySnapshot};
-use secateur_store::{Arena, Change, Ground, Index, Layout, Store, Table};
+use secateur_store::{Arena, Change, Family, Ground, Index, Layout, Store, Table};
 
 /// Rows that one input changes.
 const MAX_ROWS: usize = 4;
@@ -57,7 +57,8 @@ fn changes(input: &[u8], keys: &[(Table, Vec<u8>)]) -> Vec<Change> {
     let mut next = || -> Option<Change> {
         let which = from.u8().ok()?;
         let (table, key) = if which >= 128 {
-            let table = *Table::ALL.get(usize::from(which) % Table::ALL.len())?;
+            let tables = Family::History.tables();
+            let table = *tables.get(usize::from(which) % tables.len())?;
             let len = usize::from(from.u8().ok()?);
             (table, from.take(len).ok()?.to_vec())
         } else {

@@ -3,7 +3,8 @@
 //! What lives here: a part's bytes ([`PartWriter`], [`PartReader`]), its name ([`PartKey`]) and its
 //! manifest; an [`Archive`] in a directory or a bucket with listing, fetching, reading back and
 //! proving; and the [`Archiver`], which makes parts of a chain's blocks and lists each only after it
-//! was read back. What deliberately does not: where blocks come from, the table of parts and the
+//! was read back. [`Objects`] lends the same way to an object storage to families that keep other
+//! things than parts. What deliberately does not: where blocks come from, the table of parts and the
 //! acknowledgement to a node; those are the worker's. Nothing here deletes an object.
 
 mod archive;
@@ -16,6 +17,7 @@ mod key;
 mod listing;
 mod manifest;
 mod metrics;
+mod objects;
 mod part;
 mod place;
 mod remote;
@@ -34,10 +36,11 @@ pub use key::{Day, Kind, MAX_KEY_LEN, PartKey};
 pub use manifest::{MAX_MANIFEST_LEN, Manifest, PART_VERSION};
 pub use metrics::{Metrics, MetricsSnapshot};
 pub use object_store;
+pub use objects::{Fetched, Objects, Put};
 pub use part::{
     FileRange, MAX_PART_RAW, ObjectRange, PartHeader, PartReader, PartScan, PartWriter, RangeRead,
     read_part,
 };
-pub use settings::{Credentials, Retry, S3Settings, Settings};
+pub use settings::{Credentials, Retry, S3Settings, Settings, read_secret};
 pub use url::ArchiveUrl;
 pub use verify::{Depth, Finding, Progress, VerifyOptions, VerifyReport};

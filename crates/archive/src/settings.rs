@@ -4,6 +4,7 @@
 //! never printed: [`S3Settings`] holds where they are, not what they are.
 
 use std::fs;
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -162,17 +163,14 @@ fn is_plain_http(endpoint: &str, allow: bool) -> Result<bool, ArchiveError> {
     }
 }
 
-enum Field {
-    Id,
-    Secret,
-    Token,
-}
-
-/// Reads `name = value` lines; a `[section]` line and comments are passed over.
-fn read_credentials(path: &Path) -> Result<Vec<(Field, String)>, ArchiveError> {
+/// Reads a small file that only its owner can read, as credentials, tokens and keys are kept. What
+/// is in it is never repeated in an error.
+pub fn read_secret(path: &Path, max_len: u64) -> Result<String, ArchiveError> {
     let refuse = |reason: String| ArchiveError::Credentials { path: path.to_owned(), reason };
-    let meta = fs::metadata(path).map_err(|e| refuse(e.to_string()))?;
-    if !meta.is_file() || meta.len() > MAX_CREDENTIALS_LEN {
+    let file = fs::File::open(path).map_err(|e| refuse(e.to_string()))?;
+    // Of what was opened, not of what the path names by now.
+    let meta = file.metadata().map_err(|e| refuse(e.to_string()))?;
+    if !meta.is_file() || meta.len() > max_len {
         return Err(refuse("it is not a small file".to_owned()));
     }
     let mode = meta.permissions().mode() & 0o777;
@@ -184,7 +182,21 @@ fn read_credentials(path: &Path) -> Result<Vec<(Field, String)>, ArchiveError> {
     if meta.uid() != me && meta.uid() != 0 {
         return Err(refuse("it belongs to another user".to_owned()));
     }
-    let text = fs::read_to_string(path).map_err(|e| refuse(e.kind().to_string()))?;
+    let mut text = String::new();
+    file.take(max_len).read_to_string(&mut text).map_err(|e| refuse(e.kind().to_string()))?;
+    Ok(text)
+}
+
+enum Field {
+    Id,
+    Secret,
+    Token,
+}
+
+/// Reads `name = value` lines; a `[section]` line and comments are passed over.
+fn read_credentials(path: &Path) -> Result<Vec<(Field, String)>, ArchiveError> {
+    let refuse = |reason: String| ArchiveError::Credentials { path: path.to_owned(), reason };
+    let text = read_secret(path, MAX_CREDENTIALS_LEN)?;
     let mut fields = Vec::new();
     for (number, line) in text.lines().map(str::trim).enumerate() {
         if line.is_empty() || line.starts_with(['#', ';', '[']) {

@@ -31,6 +31,14 @@ pub mod history {
     }
 }
 
+/// Blob sidecars.
+pub mod sidecar {
+    /// Archive notices between nodes.
+    pub mod v1 {
+        tonic::include_proto!("secateur.sidecar.v1");
+    }
+}
+
 /// What reflection and tests know of every service: an encoded `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 

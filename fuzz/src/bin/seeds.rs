@@ -16,7 +16,7 @@ type Seeds = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let corpus: PathBuf = std::env::args_os().nth(1).ok_or("usage: seeds <corpus>")?.into();
-    let targets: [(&str, Seeds); 16] = [
+    let targets: [(&str, Seeds); 18] = [
         ("bundle", bundles()?),
         ("receipts", receipts()?),
         ("tx_index", tx_indexes()),
@@ -33,6 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("part", parts()),
         ("manifest", manifests()?),
         ("archive_names", archive_names()?),
+        ("notice", notices()?),
+        ("notice_v0", bodies_v0()?),
     ];
     for (target, seeds) in targets {
         write(&corpus.join(target), "seed", &seeds)?;
@@ -90,6 +92,47 @@ fn archive_names() -> Result<Seeds, Box<dyn std::error::Error>> {
         ("s3", b"s3://bucket/a/prefix".to_vec()),
         ("file", b"file:///var/archive".to_vec()),
     ])
+}
+
+/// The vectors of `docs/format/notice.md`.
+const NOTICES: &str = include_str!("../../../docs/format/notice-vectors.json");
+
+fn notices() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let wanted = [
+        ("v1-plain", "accepted", 0),
+        ("v1-largest-numbers", "accepted", 1),
+        ("v1-smallest-numbers", "accepted", 2),
+        ("v1-sixteen-locators", "accepted", 3),
+        ("v1-not-ascii", "accepted", 4),
+        ("v0-plain", "accepted", 6),
+        ("v0-defaults", "accepted", 7),
+        ("v0-no-round", "accepted", 8),
+        ("v1-no-locator", "refused", 4),
+        ("v1-twice", "refused", 6),
+    ];
+    let vectors: serde_json::Value = serde_json::from_str(NOTICES)?;
+    let mut seeds = Seeds::new();
+    for (name, which, at) in wanted {
+        seeds.push((name, unhex(&vectors[which][at]["wire"])?));
+    }
+    Ok(seeds)
+}
+
+/// The signed bytes behind their domain.
+fn bodies_v0() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let vectors: serde_json::Value = serde_json::from_str(NOTICES)?;
+    let mut seeds = Seeds::new();
+    for (name, at) in [("plain", 6), ("defaults", 7), ("no-round", 8), ("largest-numbers", 9)] {
+        let preimage = unhex(&vectors["accepted"][at]["preimage"])?;
+        seeds.push((name, preimage.get(15..).unwrap_or_default().to_vec()));
+    }
+    Ok(seeds)
+}
+
+fn unhex(value: &serde_json::Value) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let digits = value.as_str().ok_or("a vector is missing")?;
+    let pairs = digits.as_bytes().chunks(2).map(std::str::from_utf8);
+    pairs.map(|pair| Ok(u8::from_str_radix(pair?, 16)?)).collect()
 }
 
 fn bundles() -> Result<Seeds, Box<dyn std::error::Error>> {

@@ -1,0 +1,131 @@
+//! Single objects of a place: the way to an object storage, lent to families that keep other things
+//! than parts.
+//!
+//! What lives here: the same addresses, credentials and bounded patience as an archive's, for whole
+//! small objects. What deliberately does not: names and what the bytes must be, which are the
+//! family's; listing; and, as everywhere in this crate, deleting.
+
+use bytes::Bytes;
+use object_store::{GetOptions, ObjectStore as _, PutMode, PutOptions, PutPayload};
+
+use crate::remote::{Remote, path_of};
+use crate::{Archive, ArchiveError, ArchiveUrl, Settings};
+
+/// Whole small objects in a directory or a bucket. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    remote: Remote,
+}
+
+/// What became of an object that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It was absent and is written.
+    Written,
+    /// Something is there, or is being written by somebody else; it was not touched.
+    Occupied,
+}
+
+/// What is under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetched {
+    /// These bytes.
+    Bytes(Bytes),
+    /// So many bytes, which are more than were asked for; none of them were read.
+    TooLong(u64),
+    /// Nothing.
+    Missing,
+}
+
+impl Objects {
+    /// Opens a place that is there, as [`Archive::open`] does.
+    pub fn open(url: &ArchiveUrl, settings: &Settings) -> Result<Self, ArchiveError> {
+        Archive::open(url, settings).map(|archive| Self { remote: archive.remote })
+    }
+
+    /// The same, and makes the directory if it is missing.
+    pub fn create(url: &ArchiveUrl, settings: &Settings) -> Result<Self, ArchiveError> {
+        Archive::create(url, settings).map(|archive| Self { remote: archive.remote })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.remote.provider
+    }
+
+    /// Whether it is a directory of this machine, where [`Objects::put_new`] cannot overwrite.
+    pub fn is_directory(&self) -> bool {
+        self.remote.directory.is_some()
+    }
+
+    /// The size of an object, if it is there.
+    pub async fn size(&self, key: &str) -> Result<Option<u64>, ArchiveError> {
+        self.remote.size(key).await
+    }
+
+    /// A whole object in one request, if it has no more than `max` bytes.
+    pub async fn get(&self, key: &str, max: u64) -> Result<Fetched, ArchiveError> {
+        let path = path_of(key)?;
+        let ask = || async {
+            let got = match self.remote.store.get_opts(&path, GetOptions::default()).await {
+                Ok(got) => got,
+                Err(object_store::Error::NotFound { .. }) => return Ok(Fetched::Missing),
+                Err(e) => return Err(e),
+            };
+            // What follows has exactly this length: the storage said so before the first byte.
+            if got.meta.size > max {
+                return Ok(Fetched::TooLong(got.meta.size));
+            }
+            got.bytes().await.map(Fetched::Bytes)
+        };
+        let fetched = self.remote.patiently("reading", key, ask).await?;
+        if let Fetched::Bytes(bytes) = &fetched {
+            self.remote.metrics.read(bytes.len() as u64);
+        }
+        Ok(fetched)
+    }
+
+    /// Writes an object under the condition that nothing is there. A service that knows no
+    /// conditions may write all the same; who must know looks before, with [`Objects::size`].
+    pub async fn put_new(&self, key: &str, bytes: &Bytes) -> Result<Put, ArchiveError> {
+        let path = path_of(key)?;
+        let put = || async {
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let payload = PutPayload::from_bytes(bytes.clone());
+            match self.remote.store.put_opts(&path, payload, options).await {
+                Ok(_) => Ok(Put::Written),
+                Err(
+                    object_store::Error::AlreadyExists { .. }
+                    | object_store::Error::Precondition { .. },
+                ) => Ok(Put::Occupied),
+                Err(e) => Err(e),
+            }
+        };
+        self.remote.patiently("writing", key, put).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_object_is_written_once_and_read_only_within_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let url: ArchiveUrl = dir.path().join("blobs").to_str().unwrap().parse().unwrap();
+        assert!(Objects::open(&url, &Settings::default()).is_err());
+        let objects = Objects::create(&url, &Settings::default()).unwrap();
+        assert!(objects.is_directory() && objects.address().starts_with("file:///"));
+        let (one, other) = (Bytes::from_static(b"one"), Bytes::from_static(b"other"));
+        assert_eq!(objects.size("a/b").await.unwrap(), None);
+        assert_eq!(objects.get("a/b", 9).await.unwrap(), Fetched::Missing);
+        assert_eq!(objects.put_new("a/b", &one).await.unwrap(), Put::Written);
+        assert_eq!(objects.put_new("a/b", &other).await.unwrap(), Put::Occupied);
+        assert_eq!(objects.get("a/b", 3).await.unwrap(), Fetched::Bytes(one));
+        assert_eq!(objects.get("a/b", 2).await.unwrap(), Fetched::TooLong(3));
+        assert_eq!(objects.size("a/b").await.unwrap(), Some(3));
+        for key in ["../b", "a/../../b"] {
+            assert!(objects.get(key, 9).await.is_err(), "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The one error of this crate. A message says what happened, what was not changed and what to do.
+
+use std::path::PathBuf;
+
+use secateur_core::{CoreError, Height, Locator};
+use secateur_store::StoreError;
+
+use crate::gossip::GossipError;
+use crate::notice::Rejection;
+use crate::provider::ProviderError;
+use crate::types::{BLOB_LEN, BlobKeccak, Round, ValidatorId};
+
+/// What went wrong with blobs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SidecarError {
+    /// Something that is refused as it stands.
+    #[error("{what} refused: {reason}; nothing was changed")]
+    Refused {
+        /// What.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Bytes that cannot be read.
+    #[error(transparent)]
+    Decode(#[from] CoreError),
+    /// A height that is not known here.
+    #[error("height {0} is not known here; nothing was changed")]
+    Unknown(Height),
+    /// The bytes are gone from here.
+    #[error(
+        "the {blob_count} blobs of height {height} are pruned; {} say where they are",
+        if locators.is_empty() { "no records" } else { "its records" }
+    )]
+    BlobsPruned {
+        /// The height.
+        height: Height,
+        /// How many blobs it has.
+        blob_count: u32,
+        /// Where they are, blob by blob.
+        locators: Vec<Vec<Locator>>,
+    },
+    /// No archived copy could be read.
+    #[error(
+        "no copy of blob {index} of height {height} could be read from {} places that are told of; \
+         what is known of it stays. Look at the providers that are configured, and try again",
+        locators.len()
+    )]
+    NoCopy {
+        /// The height.
+        height: Height,
+        /// The index.
+        index: u32,
+        /// Where copies are said to be.
+        locators: Vec<Locator>,
+    },
+    /// A blob of another length.
+    #[error("blob {index} has {len} bytes and not {BLOB_LEN}; nothing was stored")]
+    WrongLength {
+        /// Its index.
+        index: u32,
+        /// Its length.
+        len: u64,
+    },
+    /// More blobs than a height may have.
+    #[error("{count} blobs are proposed, and a height has at most {max}; nothing was stored")]
+    TooManyBlobs {
+        /// How many there are.
+        count: u64,
+        /// How many there may be.
+        max: u32,
+    },
+    /// Indexes that do not count up from 0.
+    #[error("a blob has index {got} where {expected} should stand; nothing was stored")]
+    WrongIndex {
+        /// What should stand there.
+        expected: u32,
+        /// What does.
+        got: u32,
+    },
+    /// A blob that is not one: a field element is out of range.
+    #[error("blob {index} is not a list of field elements; nothing was stored")]
+    BadBlob {
+        /// Its index.
+        index: u32,
+    },
+    /// A commitment that is not the blob's.
+    #[error("the commitment of blob {index} is not the blob's; nothing was stored")]
+    BadCommitment {
+        /// The blob's index.
+        index: u32,
+    },
+    /// A proof that does not hold.
+    #[error("the proof of blob {index} does not hold; nothing was stored")]
+    BadProof {
+        /// The blob's index.
+        index: u32,
+    },
+    /// A round that is not stored.
+    #[error("round {round} of height {height} is not stored here; nothing was changed")]
+    UnknownRound {
+        /// The height.
+        height: Height,
+        /// The round.
+        round: Round,
+    },
+    /// Another proposal is stored for the round.
+    #[error(
+        "another proposal is stored for round {round} of height {height}; nothing was stored. \
+         Drop the round first if this one is to take its place"
+    )]
+    RoundConflict {
+        /// The height.
+        height: Height,
+        /// The round.
+        round: Round,
+    },
+    /// The height was decided otherwise.
+    #[error(
+        "height {height} was decided in round {decided} with other blobs or in another round than \
+         {round}; nothing was changed"
+    )]
+    DecidedOtherwise {
+        /// The height.
+        height: Height,
+        /// The round that is recorded.
+        decided: Round,
+        /// The round that came.
+        round: Round,
+    },
+    /// An index that the height does not have.
+    #[error("height {height} has {blob_count} blobs, none with index {index}")]
+    NoSuchBlob {
+        /// The height.
+        height: Height,
+        /// The index.
+        index: u32,
+        /// How many blobs it has.
+        blob_count: u32,
+    },
+    /// Bytes that should be here are not.
+    #[error(
+        "the bytes of blob {index} of height {height} are missing though they were not pruned; \
+         `secateur verify` tells how far the damage goes"
+    )]
+    Missing {
+        /// The height.
+        height: Height,
+        /// The index.
+        index: u32,
+    },
+    /// A hash that is not the blob's.
+    #[error(
+        "blob {index} of height {height} hashes to {stored} and not to {got}; nothing was changed"
+    )]
+    KeccakMismatch {
+        /// The height.
+        height: Height,
+        /// The index.
+        index: u32,
+        /// What was computed here.
+        stored: BlobKeccak,
+        /// What came.
+        got: BlobKeccak,
+    },
+    /// One signer says two things of a blob.
+    #[error(
+        "{signer} has signed for other copies of blob {index} of height {height}; the first record \
+         stays"
+    )]
+    RecordConflict {
+        /// The height.
+        height: Height,
+        /// The index.
+        index: u32,
+        /// Who.
+        signer: ValidatorId,
+    },
+    /// A notice that is not believed.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// A key file that is not used or not written.
+    #[error("the notice key {} was refused: {reason}; nothing was signed or overwritten", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The ground failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A provider failed.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// Gossip failed.
+    #[error(transparent)]
+    Gossip(#[from] GossipError),
+    /// A task of this node ended before its answer.
+    #[error("{what} ended before it was done: {reason}; what was durable before stays")]
+    Task {
+        /// What it was doing.
+        what: &'static str,
+        /// How it ended.
+        reason: String,
+    },
+}
+
+impl SidecarError {
+    /// Whether the same call may succeed later without anybody's help.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_retryable(),
+            Self::Rejected(rejection) => rejection.is_retryable(),
+            Self::Provider(error) => error.is_retryable(),
+            Self::Gossip(error) => error.is_retryable(),
+            Self::NoCopy { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether what was asked for is known and its bytes are not here.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::BlobsPruned { .. } | Self::Missing { .. })
+    }
+
+    /// A short word for the kind of error, for counters.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } => "refused",
+            Self::Decode(_) => "malformed",
+            Self::Unknown(_) => "unknown_height",
+            Self::BlobsPruned { .. } => "pruned",
+            Self::NoCopy { .. } => "no_copy",
+            Self::WrongLength { .. } => "wrong_length",
+            Self::TooManyBlobs { .. } => "too_many_blobs",
+            Self::WrongIndex { .. } => "wrong_index",
+            Self::BadBlob { .. } => "bad_blob",
+            Self::BadCommitment { .. } => "bad_commitment",
+            Self::BadProof { .. } => "bad_proof",
+            Self::UnknownRound { .. } => "unknown_round",
+            Self::RoundConflict { .. } => "round_conflict",
+            Self::DecidedOtherwise { .. } => "decided_otherwise",
+            Self::NoSuchBlob { .. } => "no_such_blob",
+            Self::Missing { .. } => "missing",
+            Self::KeccakMismatch { .. } => "keccak_mismatch",
+            Self::RecordConflict { .. } => "record_conflict",
+            Self::Rejected(rejection) => rejection.label(),
+            Self::Key { .. } => "key",
+            Self::Provider(_) => "provider",
+            Self::Gossip(_) => "gossip",
+            Self::Store(_) => "store",
+            Self::Task { .. } => "task",
+        }
+    }
+
+    /// A task that ended before its answer.
+    pub(crate) fn task(what: &'static str, error: &tokio::task::JoinError) -> Self {
+        Self::Task { what, reason: error.to_string() }
+    }
+
+    pub(crate) fn refused(what: &'static str, reason: impl Into<String>) -> Self {
+        Self::Refused { what, reason: reason.into() }
+    }
+}

@@ -1,0 +1,186 @@
+//! What this family counts and shows (`secateur_…`), and what it says in the log while it does so.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use sha2::{Digest as _, Sha256};
+
+use crate::archiver::{ArchiverObserver, AttemptError};
+use crate::book::BookObserver;
+use crate::engine::{ArchiveRecord, BlobKey, FetchDue, PruneReport, Summary};
+use crate::notice::Rejection;
+use crate::pruner::PrunerObserver;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// The counters and gauges of a node's blobs.
+#[derive(Debug, Default)]
+pub struct SidecarMetrics {
+    attempts: Family<ResultLabel, Counter>,
+    archived: Counter,
+    pruned: Counter,
+    prune_failures: Counter,
+    rejected: Family<ReasonLabel, Counter>,
+    sync_failures: Counter,
+    lag: Gauge,
+    queue: Gauge,
+    archiver_backlog: Gauge,
+    pruner_backlog: Gauge,
+    used_bytes: Gauge,
+    over_budget: Gauge,
+}
+
+/// A job that failed so often is worth a warning each time.
+const WARN_AFTER: u32 = 3;
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl SidecarMetrics {
+    /// Makes them, under their names in a registry.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        // Every reason is there from the start: a counter that appears late hides its first step.
+        for reason in Rejection::LABELS {
+            drop(metrics.rejected.get_or_create(&ReasonLabel { reason }));
+        }
+        for result in ["ok", "failed"] {
+            drop(metrics.attempts.get_or_create(&ResultLabel { result }));
+        }
+        registry.register(
+            "secateur_blob_archival_attempts",
+            "Attempts to archive a blob",
+            metrics.attempts.clone(),
+        );
+        registry.register(
+            "secateur_notice_rejected",
+            "Notices that were not believed",
+            metrics.rejected.clone(),
+        );
+        let counters = [
+            (
+                "blob_archived",
+                "Blobs that were archived or announced as archived",
+                &metrics.archived,
+            ),
+            ("blob_pruned", "Blobs whose bytes were pruned", &metrics.pruned),
+            (
+                "blob_prune_failures",
+                "Blobs whose bytes were gone when they were pruned",
+                &metrics.prune_failures,
+            ),
+            ("sync_failures", "Blobs that could not be got from a source", &metrics.sync_failures),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(format!("secateur_{name}"), help, counter.clone());
+        }
+        let gauges = [
+            ("blob_archival_lag_blocks", "Heights since the oldest unarchived one", &metrics.lag),
+            ("archiver_queue_len", "Blobs that wait to be archived here", &metrics.queue),
+            (
+                "archiver_backlog_height",
+                "The oldest height that waits to be archived here; -1 if none does",
+                &metrics.archiver_backlog,
+            ),
+            (
+                "blob_pruner_backlog_height",
+                "The oldest height that is archived and not pruned; -1 if there is none",
+                &metrics.pruner_backlog,
+            ),
+            ("blob_used_bytes", "Bytes of blobs on disk", &metrics.used_bytes),
+            ("blob_over_budget", "1 while blobs take more than their budget", &metrics.over_budget),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(format!("secateur_{name}"), help, gauge.clone());
+        }
+        metrics
+    }
+
+    /// Shows the store as it is.
+    pub fn look(&self, summary: &Summary) {
+        let height = |height: Option<u64>| height.map_or(-1, signed);
+        self.lag.set(signed(summary.archival_lag()));
+        self.queue.set(signed(summary.jobs));
+        self.archiver_backlog.set(height(summary.oldest_job));
+        self.pruner_backlog.set(height(summary.pruner_backlog));
+        self.used_bytes.set(signed(summary.used_bytes));
+        self.over_budget.set(i64::from(summary.over_budget()));
+    }
+
+    /// Blobs could not be got from a source.
+    pub fn sync_failed(&self) {
+        self.sync_failures.inc();
+    }
+}
+
+/// A locator as the log shows it: it may tell a bucket's name.
+fn shown(record: &ArchiveRecord) -> String {
+    let locator = record.locators.first().map(|locator| locator.key.as_str()).unwrap_or_default();
+    let hash = Sha256::digest(locator);
+    alloy_primitives::hex::encode(hash.get(..8).unwrap_or_default())
+}
+
+impl ArchiverObserver for SidecarMetrics {
+    fn archived(&self, key: BlobKey, record: &ArchiveRecord) {
+        self.attempts.get_or_create(&ResultLabel { result: "ok" }).inc();
+        self.archived.inc();
+        let (height, index, locator) = (key.height, key.index, shown(record));
+        tracing::info!(height, index, locator, "a blob is archived");
+    }
+
+    fn failed(&self, key: BlobKey, error: &AttemptError, attempts: u32, next_due: u64) {
+        self.attempts.get_or_create(&ResultLabel { result: "failed" }).inc();
+        // Each copy that failed was a warning of its own.
+        if attempts >= WARN_AFTER {
+            let (height, index) = (key.height, key.index);
+            tracing::warn!(%error, height, index, attempts, next_due, "a blob is still not archived");
+        }
+    }
+}
+
+impl BookObserver for SidecarMetrics {
+    fn recorded(&self, key: BlobKey, record: &ArchiveRecord) {
+        self.archived.inc();
+        let (height, index, locator) = (key.height, key.index, shown(record));
+        tracing::info!(height, index, locator, signer = %record.signer, "a blob is archived");
+    }
+
+    fn rejected(&self, rejection: &Rejection) {
+        self.rejected.get_or_create(&ReasonLabel { reason: rejection.label() }).inc();
+        tracing::warn!(%rejection, "a notice was refused");
+    }
+}
+
+impl PrunerObserver for SidecarMetrics {
+    fn pruned(&self, report: &PruneReport) {
+        self.pruned.inc_by(report.blobs);
+        self.prune_failures.inc_by(report.failures);
+        tracing::info!(
+            heights = report.heights,
+            blobs = report.blobs,
+            bytes = report.bytes,
+            failures = report.failures,
+            "blobs were pruned"
+        );
+    }
+
+    fn not_fetched(&self, due: &FetchDue) {
+        self.sync_failures.inc();
+        tracing::warn!(
+            height = due.meta.height,
+            index = due.meta.index,
+            "no copy of a blob could be fetched; its height is not pruned"
+        );
+    }
+}
