@@ -1,10 +1,14 @@
 //! The command line, as clap reads it. Only shapes and help texts live here.
 
+mod blob;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use secateur_core::{Height, TxId};
+
+pub(crate) use blob::{BlobArgs, BlobVerb, RecordsVerb};
 
 use crate::exit::{self, Exit};
 
@@ -33,6 +37,8 @@ pub(crate) enum Command {
     Index(Box<IndexCommand>),
     /// List, prove, read and restore the parts of an archive
     Archive(ArchiveArgs),
+    /// Show, archive again, prune and fetch blobs; make the key that notices are signed with
+    Blob(BlobArgs),
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -49,7 +55,8 @@ pub(crate) enum Command {
     Policy(PolicyVerb),
     /// List the holds; register or remove the hold of an export consumer
     Holds(HoldsArgs),
-    /// Tell the story of a block or a transaction: is it here, was it cut, when, why, who holds it
+    /// Tell the story of a block, a transaction or a blob: is it here, was it cut, when, why, who
+    /// holds it
     #[command(subcommand)]
     Explain(ExplainVerb),
     /// Recompute every invariant from scratch and report each difference
@@ -62,6 +69,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct DemoArgs {
     /// Append this many blocks in this run, unpaced, then end with a summary [default: about 20
     /// blocks a second until Ctrl-C]
@@ -79,9 +87,12 @@ pub(crate) struct DemoArgs {
     /// Where gRPC listens [default: 127.0.0.1:7741, or any free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
-    /// Only the history: no index and no archive, and pruning waits for neither
+    /// Only the history: no index, no archive and no blobs, and pruning waits for none of them
     #[arg(long)]
     pub(crate) no_archive: bool,
+    /// No validators and no blobs
+    #[arg(long)]
+    pub(crate) no_blobs: bool,
     /// Print plain lines even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
@@ -114,6 +125,12 @@ pub(crate) struct ServiceArgs {
     /// The first block of a new store that follows: a number, or `finalized` [default: 0]
     #[arg(long, value_name = "BLOCK")]
     pub(crate) start: Option<String>,
+    /// Follow the blobs of a beacon node by its HTTP address, once their slots are final
+    #[arg(long, visible_alias = "beacon", value_name = "URL")]
+    pub(crate) follow_beacon: Option<String>,
+    /// The first slot of new blobs: a number, or `finalized` [default: finalized]
+    #[arg(long, value_name = "SLOT")]
+    pub(crate) beacon_start: Option<String>,
     /// The byte budget of the history, such as 64GiB; 0 means none
     #[arg(long, value_name = "BYTES")]
     pub(crate) budget: Option<String>,
@@ -377,6 +394,16 @@ pub(crate) enum ExplainVerb {
     Tx {
         /// The transaction's hash
         hash: TxId,
+    },
+    /// A blob, by its height and its place there: stored, decided, archived, pruned, fetched how
+    Blob {
+        /// The height
+        height: Height,
+        /// The blob's place in the block, from 0 on
+        index: u32,
+        /// The configuration file of the directory [default: as for `blob`]
+        #[arg(long, env = "SECATEUR_CONFIG", value_name = "FILE")]
+        config: Option<PathBuf>,
     },
 }
 

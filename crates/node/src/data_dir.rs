@@ -1,4 +1,4 @@
-//! The data directory: `store.toml`, `LOCK` and `history/`.
+//! The data directory: `store.toml`, `LOCK` and `history/` (`blobs` opens `sidecars/` beside it).
 //!
 //! Opening changes nothing until it is sure that the directory is ours, of a format that we know,
 //! and nobody else's at the moment. What is inside `history/` is the store's business.
@@ -140,7 +140,7 @@ impl Claimed {
         if config.is_none() && !there(INDEX_FILE) && !there(ARENA_FILE) {
             return Ok(None);
         }
-        let explain = |error| explain_open(&history, error);
+        let explain = |error| explain_open("history", &history, error);
         let volume = FsVolume::open(&history).map_err(explain)?;
         let ground = open_ground(&volume, RESERVE_BYTES, Sabotage::None).map_err(explain)?;
         let clock = Arc::new(SystemClock);
@@ -161,8 +161,8 @@ impl Claimed {
 }
 
 /// What a store that does not open means for its operator.
-fn explain_open(history: &Path, error: StoreError) -> anyhow::Error {
-    let path = history.display();
+pub(crate) fn explain_open(family: &str, place: &Path, error: StoreError) -> anyhow::Error {
+    let path = place.display();
     match &error {
         StoreError::Io { source, .. }
             if matches!(
@@ -170,15 +170,15 @@ fn explain_open(history: &Path, error: StoreError) -> anyhow::Error {
                 io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
             ) =>
         {
-            anyhow::Error::from(error).context(NodeError::NotWritable(history.to_path_buf()))
+            anyhow::Error::from(error).context(NodeError::NotWritable(place.to_path_buf()))
         }
         StoreError::Corrupt { .. } | StoreError::Foreign(_) => {
             anyhow::Error::from(error).context(format!(
-                "the history in {path} cannot be opened, so nothing can be put right in place; \
+                "the {family} in {path} cannot be opened, so nothing can be put right in place; \
                  restore it from a backup, or fill a new directory from its source"
             ))
         }
-        _ => anyhow::Error::from(error).context(format!("opening the history in {path} failed")),
+        _ => anyhow::Error::from(error).context(format!("opening the {family} in {path} failed")),
     }
 }
 

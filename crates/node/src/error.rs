@@ -54,6 +54,14 @@ pub(crate) enum NodeError {
     )]
     NoHistory(PathBuf),
     #[error(
+        "there are no blobs in {}: nothing was changed. `secateur node` keeps them with \
+         `sidecar.enabled = true`, and `secateur demo` makes some", .0.display()
+    )]
+    NoBlobs(PathBuf),
+    /// What was asked for is known and its bytes are not here.
+    #[error("{0}; nothing was changed")]
+    Pruned(String),
+    #[error(
         "{0} asks first, and here is no terminal to ask on; nothing was changed. Add --yes if \
          you mean it"
     )]
@@ -94,6 +102,7 @@ impl NodeError {
             | Self::NewerDirectory { .. }
             | Self::Symlink(_)
             | Self::NotWritable(_)
+            | Self::NoBlobs(_)
             | Self::NotConfirmed(_)
             | Self::Failed(_)
             | Self::ThreadDied(_) => Exit::Failed,
@@ -102,6 +111,7 @@ impl NodeError {
             | Self::ChainMismatch { .. }
             | Self::NoHistory(_)
             | Self::Damaged { .. } => Exit::Corrupt,
+            Self::Pruned(_) => Exit::Pruned,
             Self::Locked { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
             Self::Archive(_) | Self::ArchiveDamaged { .. } => Exit::Archive,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use secateur_archive::ArchiveError;
 use secateur_core::{CoreError, ExportError, LookupError};
 use secateur_index::{ErrorClass, IndexError};
+use secateur_sidecar::SidecarError;
 use secateur_store::StoreError;
 
 use crate::error::NodeError;
@@ -98,6 +99,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(error) = cause.downcast_ref::<IndexError>() {
         return Some(of_index(error));
     }
+    if let Some(error) = cause.downcast_ref::<SidecarError>() {
+        return of_sidecar(error);
+    }
     if let Some(error) = cause.downcast_ref::<ArchiveError>() {
         let code = error.exit_code();
         return Some(TABLE.iter().find(|(exit, _)| exit.code() == code)?.0);
@@ -115,6 +119,22 @@ fn of_index(error: &IndexError) -> Exit {
         ErrorClass::Refused => Exit::Refused,
         _ => Exit::Failed,
     }
+}
+
+fn of_sidecar(error: &SidecarError) -> Option<Exit> {
+    Some(match error {
+        SidecarError::Store(error) => of_store(error),
+        SidecarError::Decode(error) => of_core(error),
+        SidecarError::Key { .. } => Exit::Usage,
+        SidecarError::BlobsPruned { .. } => Exit::Pruned,
+        SidecarError::NoCopy { .. } | SidecarError::Provider(_) => Exit::Archive,
+        SidecarError::Missing { .. } => Exit::Corrupt,
+        SidecarError::Refused { .. }
+        | SidecarError::RoundConflict { .. }
+        | SidecarError::DecidedOtherwise { .. }
+        | SidecarError::RecordConflict { .. } => Exit::Refused,
+        _ => return None,
+    })
 }
 
 fn of_store(error: &StoreError) -> Exit {

@@ -5,6 +5,7 @@
 //! deliberately does not: any decision about what is kept or cut. That is in `secateur-core` and
 //! `secateur-store`, and this crate only asks.
 
+mod blobs;
 mod cli;
 mod commands;
 mod config;

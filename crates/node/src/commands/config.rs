@@ -49,13 +49,17 @@ pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
 
 /// Reads the files that a node reads when it starts.
 fn check_files(config: &Config) -> Result<(), anyhow::Error> {
-    Tokens::read(&config.auth, &new_token()?)?;
+    Tokens::read(&config.auth, config.sidecar.mesh.token_file.as_deref(), &new_token()?)?;
+    crate::blobs::identity(&config.sidecar)?;
     config.tls.as_ref().map(tls::read).transpose()?;
     Ok(())
 }
 
 /// A value as it may be shown: an address without its user and password.
 fn shown<'a>(key: &Key, text: &'a str) -> Cow<'a, str> {
+    if key.is_list() && text.contains('@') {
+        return "(not shown: it has an @)".into();
+    }
     if !key.is_address() {
         return text.into();
     }

@@ -1,17 +1,22 @@
-//! `explain`: the story of a block or a transaction. "Pruned" and "not found" are answers, so the
+//! `explain`: the story of a block, a transaction or a blob. "Pruned" and "not found" are answers, so the
 //! exit code is 0 for them too.
+
+use std::path::PathBuf;
 
 use secateur_core::{ExplainBlock, ExplainTx, Height, Locator, LookupError, Report, format_bytes};
 
+use super::blob;
 use crate::cli::ExplainVerb;
-use crate::desk::Desk;
+use crate::data_dir::DEFAULT_DATA;
+use crate::desk;
 use crate::ui::words::{blocks, count, exact, height, moment, plural};
 use crate::ui::{Sheet, Ui};
 
-pub(crate) fn run(desk: &Desk, verb: &ExplainVerb, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(named: Option<PathBuf>, verb: &ExplainVerb, ui: Ui) -> Result<(), anyhow::Error> {
+    let open = |named| desk::open(named, DEFAULT_DATA);
     match verb {
         ExplainVerb::Block { height } => {
-            let story = desk.explain_block(*height)?;
+            let story = open(named)?.explain_block(*height)?;
             ui.answer(&story, || {
                 let mut sheet = Sheet::default();
                 block(&mut sheet, *height, &story);
@@ -19,8 +24,11 @@ pub(crate) fn run(desk: &Desk, verb: &ExplainVerb, ui: Ui) -> Result<(), anyhow:
             })
         }
         ExplainVerb::Tx { hash } => {
-            let story = desk.explain_tx(*hash)?;
+            let story = open(named)?.explain_tx(*hash)?;
             ui.answer(&story, || transaction(&story))
+        }
+        ExplainVerb::Blob { height, index, config } => {
+            blob::explain(named, config.as_deref(), *height, *index, ui)
         }
     }
 }

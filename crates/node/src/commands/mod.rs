@@ -2,6 +2,7 @@
 //! and shows the answer; nothing is decided here.
 
 mod archive;
+mod blob;
 mod config;
 mod explain;
 mod holds;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
         Command::Node(args) => node::run(&args, named),
         Command::Index(command) => index::run(*command, named, ui),
         Command::Archive(args) => archive::run(&args, ui),
+        Command::Blob(args) => blob::run(&args, named, ui),
         Command::Config(verb) => config::run(&verb, ui),
         Command::Status => status::run(&open(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),
@@ -40,7 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
         Command::Pruning(args) => pruning::run(&open(named)?, &args, ui),
         Command::Policy(verb) => policy::run(&open(named)?, &verb, ui),
         Command::Holds(args) => holds::run(&open(named)?, args.verb.as_ref(), ui),
-        Command::Explain(verb) => explain::run(&open(named)?, &verb, ui),
+        Command::Explain(verb) => explain::run(named, &verb, ui),
         Command::Verify(args) => verify::run(&open(named)?, &args, ui),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -18,7 +18,13 @@ impl Key {
     /// Whether it is an address, which may hold a password.
     pub(crate) fn is_address(&self) -> bool {
         let last = self.name.rsplit('.').next();
-        matches!(last, Some("url" | "source" | "sink" | "endpoint"))
+        matches!(last, Some("url" | "execution_url" | "source" | "sink" | "endpoint"))
+    }
+
+    /// Whether it is a list of tables, written as TOML: `[{ name = "a", url = "…" }]`. Addresses in
+    /// it may hold a password too.
+    pub(crate) fn is_list(&self) -> bool {
+        LISTS.contains(&self.name)
     }
 
     /// The environment variable that sets it.
@@ -33,6 +39,9 @@ pub(crate) const PREFIX: &str = "SECATEUR_";
 /// Variables that are not keys: they are read before the configuration, or by tests.
 pub(crate) const OTHER_VARIABLES: [&str; 3] =
     ["SECATEUR_DATA", "SECATEUR_CONFIG", "SECATEUR_TEST_"];
+
+/// Keys whose values are lists of tables.
+const LISTS: [&str; 3] = ["sidecar.validators", "sidecar.providers", "sidecar.peers"];
 
 const fn key(name: &'static str, default: &'static str, help: &'static str) -> Key {
     Key { name, default, help }
@@ -81,6 +90,22 @@ pub(crate) const KEYS: &[Key] = &[
     key("follow.concurrency", "4", "requests that are under way at once"),
     key("follow.poll_ms", "1000", "how often a caught-up follower asks for news"),
     key("follow.timeout_seconds", "30", "how long the node may be silent before it is asked again"),
+    key("beacon.url", "", "the address of a beacon node whose finalised blobs are followed"),
+    key(
+        "beacon.execution_url",
+        "",
+        "the JSON-RPC address of an EVM node whose blocks name the blobs, where the beacon node has \
+         no beacon blocks and serves blobs by block number (anvil)",
+    ),
+    key("beacon.start", "finalized", "the first slot of new blobs: a number, or `finalized`"),
+    key(
+        "beacon.proposer",
+        "",
+        "whose notices count for followed blobs, 0x… (this node's own, if sidecar.identity is set)",
+    ),
+    key("beacon.concurrency", "4", "slots that are asked for at once"),
+    key("beacon.poll_ms", "4000", "how often a caught-up follower asks what is final"),
+    key("beacon.timeout_seconds", "30", "how long the beacon node may be silent"),
     key("pruning.enabled", "true", "whether the prune daemon of a new store works"),
     key("policy.target_bytes", "", "the byte budget of the history; 0 means none"),
     key("policy.retain_days", "", "keep this many days; 0 means off"),
@@ -137,6 +162,59 @@ pub(crate) const KEYS: &[Key] = &[
     key("index.workers", "1", "workers that share a backfill (PostgreSQL)"),
     key("index.budget_bytes", "16MiB", "payload bytes that wait between source and sink at most"),
     key("index.http", "", "where the read-only API and the metrics of the index listen"),
+    key("sidecar.enabled", "false", "whether the node keeps blob sidecars"),
+    key("sidecar.budget_bytes", "0", "bytes that blobs should not pass; it only alarms; 0: none"),
+    key("sidecar.retain_blocks", "0", "heights that keep their blobs after they are final"),
+    key("sidecar.max_blobs", "64", "blobs of one height, at most"),
+    key(
+        "sidecar.trust",
+        "signature",
+        "what must be true of a copy before bytes go: signature (somebody signed for it) or fetch \
+         (this node fetched and compared it)",
+    ),
+    key(
+        "sidecar.signers",
+        "proposer_only",
+        "who may sign for a blob: proposer_only or any_validator_after:<blocks>",
+    ),
+    key("sidecar.accept_v0", "false", "whether notices in Ultramarine's form are read"),
+    key(
+        "sidecar.serve_archived",
+        "until_pruned",
+        "whether blobs that are archived are served: until_pruned or refuse",
+    ),
+    key("sidecar.read_through", "false", "whether pruned blobs are served from their copies"),
+    key("sidecar.identity", "", "this node's validator id, 0x and 2 to 64 hexadecimal digits"),
+    key(
+        "sidecar.key_file",
+        "",
+        "the key that it signs notices with, readable by its owner alone (`secateur blob keygen`)",
+    ),
+    key(
+        "sidecar.validators",
+        "",
+        "a list of { id, public_key, from_height, to_height }: whose notices count, and when",
+    ),
+    key(
+        "sidecar.providers",
+        "",
+        "a list of { kind, name, … }: where copies go; kind is fs, s3 or load-s3-agent",
+    ),
+    key("sidecar.min_copies", "1", "copies that are read back before a blob counts as archived"),
+    key("sidecar.at_once", "8", "blobs that are archived, or fetched from their copies, at once"),
+    key(
+        "sidecar.rebroadcast_blocks",
+        "16",
+        "blocks after which a notice that not everybody has is told again",
+    ),
+    key("sidecar.peers", "", "a list of { name, url }: the gRPC addresses of the other nodes"),
+    key(
+        "sidecar.token_file",
+        "",
+        "the token that is sent to peers and wanted of them, readable by its owner alone",
+    ),
+    key("sidecar.ca_file", "", "certificates (PEM) of peers that the system does not know"),
+    key("sidecar.ask_seconds", "30", "how often a peer is asked for notices that are lacking"),
 ];
 
 /// A key by its name.

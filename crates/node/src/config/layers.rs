@@ -62,13 +62,16 @@ impl Layers {
             };
             for (name, value) in entries {
                 let name = format!("{section}.{name}");
-                let text = plain(&value).ok_or_else(|| {
+                let key = keys::find(&name);
+                let text = plain(&value)
+                    .or_else(|| key.is_some_and(keys::Key::is_list).then(|| value.to_string()));
+                let text = text.ok_or_else(|| {
                     NodeError::Usage(format!(
                         "{}: {name} is not a text, a number or true or false",
                         path.display()
                     ))
                 })?;
-                let key = keys::find(&name).ok_or_else(|| unknown(path, &name))?;
+                let key = key.ok_or_else(|| unknown(path, &name))?;
                 self.put(key.name, text, Origin::File(path.to_path_buf()));
             }
         }
@@ -120,8 +123,9 @@ impl Layers {
         let Some(value) = self.get(name) else { return Ok(None) };
         let bad = |reason| {
             // An address may hold a password, also one that cannot be read as an address.
-            let address = KEYS.iter().any(|key| key.name == name && key.is_address());
-            let shown = if address { "…" } else { value.text.as_str() };
+            let secret = |key: &keys::Key| key.is_address() || key.is_list();
+            let secret = KEYS.iter().any(|key| key.name == name && secret(key));
+            let shown = if secret { "…" } else { value.text.as_str() };
             NodeError::Usage(format!("{name} = `{shown}` (from {}): {reason}", value.origin))
         };
         read(&value.text).map(Some).map_err(bad)

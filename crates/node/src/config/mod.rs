@@ -5,9 +5,11 @@
 //! store's own.
 
 mod archive;
+mod beacon;
 mod index;
 mod keys;
 mod layers;
+mod sidecar;
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +21,11 @@ use secateur_core::{PrunePolicy, parse_bytes};
 use secateur_store::Finality;
 
 pub(crate) use archive::{ArchivePlace, NodeArchive};
+pub(crate) use beacon::Beacon;
 pub(crate) use index::{index_layers, job};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
+pub(crate) use sidecar::{BlobLimits, BlobPlace, NodeBlobs};
 
 use crate::cli::ServiceArgs;
 use crate::error::NodeError;
@@ -40,7 +44,9 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) log: Log,
     pub(crate) follow: Option<Follow>,
+    pub(crate) beacon: Option<Beacon>,
     pub(crate) archive: NodeArchive,
+    pub(crate) sidecar: NodeBlobs,
     /// Whether the prune daemon of a new store works.
     pub(crate) pruning: bool,
     /// The policy keys that are named, with their values.
@@ -130,6 +136,8 @@ pub(crate) fn layers(args: &ServiceArgs) -> Result<Layers, anyhow::Error> {
     layers.flag("log.json", "json-logs", args.json_logs.then(|| "true".into()));
     layers.flag("follow.url", "follow", args.follow.clone());
     layers.flag("follow.start", "start", args.start.clone());
+    layers.flag("beacon.url", "follow-beacon", args.follow_beacon.clone());
+    layers.flag("beacon.start", "beacon-start", args.beacon_start.clone());
     layers.flag("policy.target_bytes", "budget", args.budget.clone());
     layers.flag("chain.id", "chain-id", args.chain_id.map(|id| id.to_string()));
     Ok(layers)
@@ -157,11 +165,18 @@ impl Config {
             limits: limits(layers)?,
             log: Log::of(layers)?,
             follow: follow(layers)?,
+            beacon: Beacon::of(layers)?,
             archive: NodeArchive::of(layers)?,
+            sidecar: NodeBlobs::of(layers)?,
             pruning: layers.must("pruning.enabled", truth)?,
             policy: policy(layers),
         };
         config.apply_policy(&mut PrunePolicy::default())?;
+        config.sidecar.check_room(config.limits.answer_bytes)?;
+        if config.beacon.is_some() && !config.sidecar.enabled {
+            let reason = "beacon.url needs a place for blobs: set sidecar.enabled";
+            return Err(NodeError::Usage(reason.into()));
+        }
         Ok(config)
     }
 
@@ -214,10 +229,7 @@ fn follow(layers: &Layers) -> Result<Option<Follow>, NodeError> {
     };
     Ok(Some(Follow {
         url,
-        start: layers.must("follow.start", |text| match text {
-            "finalized" => Ok(Start::Finalized),
-            text => number(text).map(Start::At),
-        })?,
+        start: layers.must("follow.start", Start::of)?,
         confirmations: layers.read("follow.confirmations", number)?,
         batch: layers.must("follow.batch", few(256))?,
         concurrency: layers.must("follow.concurrency", few(64))?,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use secateur_core::{Block, HoldKind, StopReason};
 use secateur_store::ground::disk::DiskStore;
 
+use super::blobs::Blobs;
 use super::feed::Feed;
 use super::indexing::CONSUMER;
 use super::tally::Tally;
@@ -58,12 +59,13 @@ impl Acks {
 }
 
 /// What appending needs.
-#[derive(Debug)]
 pub(super) struct Engine<'a> {
     pub(super) store: &'a Arc<DiskStore>,
     pub(super) tally: &'a Tally,
     pub(super) stop: &'a AtomicBool,
     pub(super) acks: Option<Acks>,
+    /// The validators that hear of every block, if there are any.
+    pub(super) blobs: Option<&'a Blobs>,
 }
 
 impl Engine<'_> {
@@ -86,6 +88,11 @@ impl Engine<'_> {
                 acks.print(&group)?;
             }
             self.tally.appended(&group, self.store)?;
+            if let (Some(blobs), Some(first), Some(last)) =
+                (self.blobs, group.first(), group.last())
+            {
+                blobs.decide(first.meta.height, last.meta.height);
+            }
         }
         drop(feed);
         Ok(())

@@ -119,6 +119,10 @@ fn frame(moment: &Moment, place: &str) -> Vec<String> {
         row("index", indexed(reached));
         row("archive", format!("{:<14} in verified parts", height(status.archived)));
     }
+    for (place, one) in moment.blobs.iter().enumerate() {
+        let label = if place == 0 { "blobs" } else { "" };
+        row(label, format!("v{}  {}", one.validator, one.line()));
+    }
     row("arena", arena(moment));
     row(
         "disk",

@@ -1,11 +1,12 @@
 //! `demo`: a generated chain runs live under a small budget and is pruned as it grows, in a node
 //! with all its interfaces.
 //!
-//! Beside the node's own threads: one makes blocks, one appends them, one shows, and one indexes
-//! and archives them over the node's own gRPC. Pruning waits for the archive. They share nothing
-//! but the store, a bounded channel and a tally. A signal only sets a flag; every end goes
+//! Beside the node's own threads: one makes blocks, one appends them, one shows, one indexes and
+//! archives them over the node's own gRPC, and one runs four validators with blobs. Pruning waits
+//! for the archive. They share nothing but the store, a bounded channel and a tally. A signal only sets a flag; every end goes
 //! the same way out: node stopped, cuts freed, summary, store closed.
 
+mod blobs;
 mod chain;
 mod engine;
 mod feed;
@@ -32,6 +33,7 @@ use crate::config::{Config, Layers};
 use crate::error::NodeError;
 use crate::service::{Observer, Options, Service};
 use crate::ui::Ui;
+use blobs::{Blobs, Others};
 use chain::Opened;
 use engine::{Acks, Engine, Pace};
 use feed::Feed;
@@ -74,13 +76,19 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     if args.no_archive {
         demo.store.remove_consumer(indexing::CONSUMER)?;
     }
-    let service = Service::start(data, &config(args, &path)?, options)?;
+    let others = if args.no_archive || args.no_blobs {
+        None
+    } else {
+        Some(Others::open(&path, demo.spec.chain_id)?)
+    };
+    let service = Service::start(data, &config(args, &path, others.as_ref())?, options)?;
     let indexing = if args.no_archive {
         None
     } else {
         let budget = demo.store.policy().target_bytes;
         Some(Indexing::start(&path, &service, budget, &stop)?)
     };
+    let blobs = others.map(|others| Blobs::start(others, &service, &stop)).transpose()?;
     let look = indexing.as_ref().map(|indexing| Arc::clone(indexing.look()));
     let mut show: Box<dyn Show> = if ui.json {
         Box::new(JsonLines)
@@ -90,22 +98,28 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
         Box::new(Live::start(&path)?)
     };
     let ended = show.listening(service.http, service.grpc).and_then(|()| {
-        let watched = Watched { demo: &demo, tally: &tally, look: look.as_deref() };
+        let watched =
+            Watched { demo: &demo, tally: &tally, look: look.as_deref(), blobs: blobs.as_ref() };
         drive(args, ui, &watched, &stop, (sender, events), &mut *show)
     });
-    // A run of so many blocks ends with all of them indexed, and archived as far as parts go.
+    // A run of so many blocks ends with all of them indexed, and archived as far as parts go; and
+    // with the blobs of those that are final archived and pruned.
     let catch_up = args.blocks.is_some() && ended.is_ok();
     let indexed = indexing.map(|indexing| indexing.end(catch_up)).transpose();
+    let validated = blobs.map(|blobs| blobs.end(catch_up)).transpose();
     drop(show);
     // The directory stays locked until the summary has read it.
     let data = service.stop();
     let settled = demo.store.settle();
     let done = indexed.as_ref().ok().cloned().flatten();
-    let told = Summary::gather(&demo, &tally, done).and_then(|summary| summary.print(&path, ui));
+    let kept = validated.as_ref().ok().cloned().flatten();
+    let told =
+        Summary::gather(&demo, &tally, done, kept).and_then(|summary| summary.print(&path, ui));
     drop(data);
     // What stopped the run matters more than what failed while ending it.
     ended?;
     indexed?;
+    validated?;
     settled?;
     told
 }
@@ -122,12 +136,16 @@ struct Watched<'a> {
     demo: &'a Demo,
     tally: &'a Tally,
     look: Option<&'a Look>,
+    blobs: Option<&'a Blobs>,
 }
 
-/// The node's configuration: the defaults, the addresses that were named, and the archive, which
-/// answers for what was pruned.
-fn config(args: &DemoArgs, path: &Path) -> Result<Config, anyhow::Error> {
+/// The node's configuration: the defaults, what makes it the first validator, the addresses that were
+/// named, and the archive, which answers for what was pruned.
+fn config(args: &DemoArgs, path: &Path, others: Option<&Others>) -> Result<Config, anyhow::Error> {
     let mut layers = Layers::defaults();
+    if let Some(others) = others {
+        others.tell(&mut layers)?;
+    }
     layers.flag("http.addr", "http", args.http.clone());
     layers.flag("grpc.addr", "grpc", args.grpc.clone());
     if !args.no_archive {
@@ -146,7 +164,7 @@ fn drive(
     (sender, events): (mpsc::Sender<Event>, Receiver<Event>),
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
-    let Watched { demo, tally, .. } = *watched;
+    let Watched { demo, tally, blobs, .. } = *watched;
     let store = &demo.store;
     let pace = match args.blocks {
         Some(_) => Pace::unpaced(GROUP),
@@ -154,7 +172,8 @@ fn drive(
     };
     let generator = Generator::new(demo.spec)?;
     let feed = Feed::start(generator, store.head(), store.head_hash(), &pace, args.blocks)?;
-    let engine = Engine { store, tally, stop, acks: args.acks.then_some(Acks { json: ui.json }) };
+    let acks = args.acks.then_some(Acks { json: ui.json });
+    let engine = Engine { store, tally, stop, acks, blobs };
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new()
             .name("secateur-append".into())
@@ -178,7 +197,7 @@ fn watch(
     events: &Receiver<Event>,
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
-    let Watched { demo, tally, look } = *watched;
+    let Watched { demo, tally, look, blobs } = *watched;
     let mut rate = Rate::begin();
     let mut next = Instant::now() + show.rhythm();
     loop {
@@ -193,6 +212,7 @@ fn watch(
                     rate_tenths: rate.observe(counts.appended),
                     elapsed: tally.elapsed(),
                     indexed: look.map(Look::reached),
+                    blobs: blobs.map(Blobs::figures).transpose()?.unwrap_or_default(),
                     counts,
                 })?;
             }

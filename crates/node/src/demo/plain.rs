@@ -7,6 +7,7 @@ use std::time::Duration;
 use secateur_core::{StopReason, format_bytes};
 use serde_json::json;
 
+use super::blobs::Figures;
 use super::show::{Event, Moment, Show};
 use crate::ui::words::{count, height, listening, report, tenths};
 use crate::ui::{self, gauge};
@@ -49,6 +50,10 @@ impl Show for PlainLines {
             format_bytes(status.arena_bytes),
             tenths(moment.rate_tenths),
         ))?;
+        if !moment.blobs.is_empty() {
+            let all: Vec<String> = moment.blobs.iter().map(Figures::short).collect();
+            print(&format!("blobs stored/archived/pruned/on disk/waiting: {}", all.join("  ")))?;
+        }
         for alarm in &status.alarms {
             print(&format!("ALARM {alarm}"))?;
         }
@@ -88,6 +93,7 @@ impl Show for JsonLines {
             "blocks_per_second_tenths": moment.rate_tenths,
             "elapsed_ms": u64::try_from(moment.elapsed.as_millis()).unwrap_or(u64::MAX),
             "indexed": moment.indexed.and_then(|reached| reached.next.checked_sub(1)),
+            "blobs": moment.blobs,
             "status": moment.status,
         });
         print(&line.to_string())

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use secateur_core::{PruneStatus, Report};
 
+use super::blobs::Figures;
 use super::indexing::Reached;
 use super::tally::Counts;
 
@@ -29,6 +30,8 @@ pub(super) struct Moment {
     pub(super) elapsed: Duration,
     /// How far the index is; none where there is none.
     pub(super) indexed: Option<Reached>,
+    /// What became of each validator's blobs; empty where there are none.
+    pub(super) blobs: Vec<Figures>,
 }
 
 impl Moment {

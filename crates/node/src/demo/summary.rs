@@ -10,6 +10,7 @@ use secateur_store::{MAX_PARTS, StoreError};
 use serde::Serialize;
 
 use super::Demo;
+use super::blobs::{Ended, Figures, newest_with_blobs};
 use super::show::kept_blocks;
 use super::tally::{Counts, Tally, per_second_tenths};
 use crate::indexer::Done;
@@ -38,6 +39,8 @@ pub(super) struct Summary {
     index_bytes: u64,
     parts: u64,
     part_bytes: u64,
+    /// What became of the validators' blobs; none where there are none.
+    blobs: Option<Ended>,
     status: PruneStatus,
 }
 
@@ -68,6 +71,7 @@ impl Summary {
         demo: &Demo,
         tally: &Tally,
         done: Option<Done>,
+        blobs: Option<Ended>,
     ) -> Result<Self, anyhow::Error> {
         let elapsed = tally.elapsed();
         let counts = tally.counts();
@@ -79,6 +83,7 @@ impl Summary {
         if let Some(done) = done {
             (summary.indexed, summary.index_bytes) = (done.indexed, done.sink_bytes);
         }
+        summary.blobs = blobs;
         Ok(summary)
     }
 
@@ -105,6 +110,7 @@ impl Summary {
             index_bytes: 0,
             parts: 0,
             part_bytes: 0,
+            blobs: None,
             status,
         }
     }
@@ -167,6 +173,7 @@ impl Summary {
                 ),
             );
         }
+        self.blobs(&mut sheet);
         if self.blocks_checked > 0 {
             sheet.row(
                 "read back",
@@ -180,14 +187,33 @@ impl Summary {
         for alarm in &status.alarms {
             sheet.row("ALARM", alarm);
         }
+        self.next(&mut sheet, path);
+        sheet.finish()
+    }
+
+    /// What became of the validators' blobs.
+    fn blobs(&self, sheet: &mut Sheet) {
+        let Some(blobs) = &self.blobs else { return };
+        sheet.row("blobs", blobs.line());
+        for one in &blobs.validators {
+            sheet.row("", format_args!("v{}: {}", one.validator, one.line()));
+        }
+    }
+
+    /// How to look at what it left.
+    fn next(&self, sheet: &mut Sheet, path: &Path) {
         let path = path.display();
         sheet
             .row("next", format_args!("secateur --data {path} status"))
             .row("", format_args!("secateur --data {path} explain block 1"));
+        if let Some(height) = self.blobs.as_ref().and_then(newest_final) {
+            sheet
+                .row("", format_args!("secateur --data {path} blob status {height}"))
+                .row("", format_args!("secateur --data {path} explain blob {height} 0"));
+        }
         if self.parts > 0 {
             sheet.row("", format_args!("secateur archive verify --archive {path}/archive"));
         }
-        sheet.finish()
     }
 
     fn arena(&self) -> String {
@@ -212,6 +238,13 @@ impl Summary {
             _ => "did not grow in this run".into(),
         }
     }
+}
+
+/// The newest height with blobs that is final on every validator.
+fn newest_final(blobs: &Ended) -> Option<Height> {
+    let finalized = blobs.validators.iter().map(Figures::finalized).min()??;
+    newest_with_blobs(finalized)
+        .filter(|height| blobs.validators.iter().all(|one| one.has(*height)))
 }
 
 /// Reads the oldest kept block and the newest and recomputes everything that they promise.

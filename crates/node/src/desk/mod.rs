@@ -1,7 +1,9 @@
 //! The desk: where an operator's commands ask. It is the data directory itself, or the node that
 //! has it open; the answers are the same.
 
+mod blobs;
 mod remote;
+mod remote_blobs;
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,7 @@ use secateur_store::VerifyReport;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::service::NodeFile;
+pub(crate) use blobs::BlobDesk;
 use remote::Remote;
 
 /// Where commands ask.

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use secateur_core::{PruneStatus, StopReason, Strength};
 use secateur_proto::history::v1 as proto;
 use secateur_proto::history::v1::admin_client::AdminClient;
+use secateur_proto::sidecar::v1::sidecar_client::SidecarClient;
 use secateur_store::{Finding, VerifyReport};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
@@ -28,7 +29,7 @@ const MAX_ANSWER: usize = 64 << 20;
 
 /// Shows the token with every call.
 #[derive(Clone)]
-struct Credentials(MetadataValue<Ascii>);
+pub(super) struct Credentials(MetadataValue<Ascii>);
 
 impl tonic::service::Interceptor for Credentials {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -38,6 +39,8 @@ impl tonic::service::Interceptor for Credentials {
 }
 
 type Admin = AdminClient<InterceptedService<Channel, Credentials>>;
+/// Calls about blobs.
+pub(super) type SidecarCalls = SidecarClient<InterceptedService<Channel, Credentials>>;
 
 /// The node that has a data directory open.
 pub(crate) struct Remote {
@@ -45,6 +48,7 @@ pub(crate) struct Remote {
     file: NodeFile,
     http: reqwest::Client,
     admin: Admin,
+    sidecar: SidecarCalls,
     runtime: Runtime,
 }
 
@@ -72,15 +76,17 @@ impl Remote {
                 .connect_timeout(CONNECT)
                 .connect_lazy()
         };
-        let admin = AdminClient::with_interceptor(channel, Credentials(token))
+        let token = Credentials(token);
+        let admin = AdminClient::with_interceptor(channel.clone(), token.clone())
             .max_decoding_message_size(MAX_ANSWER);
+        let sidecar = SidecarClient::with_interceptor(channel, token);
         crypto::install_provider();
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .no_proxy()
             .build()
             .context("making an HTTP client")?;
-        Ok(Self { path: path.to_path_buf(), file, http, admin, runtime })
+        Ok(Self { path: path.to_path_buf(), file, http, admin, sidecar, runtime })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -111,7 +117,7 @@ impl Remote {
         if !ok {
             let said = serde_json::from_slice::<serde_json::Value>(&body).ok();
             let said = said.as_ref().and_then(|said| said.get("error")?.as_str());
-            let text = said.unwrap_or("something that is not JSON");
+            let text = plain(said.unwrap_or("something that is not JSON"));
             return Err(NodeError::Failed(format!("the node answers: {text}")).into());
         }
         serde_json::from_slice(&body).with_context(|| format!("reading the answer to {route}"))
@@ -135,8 +141,18 @@ impl Remote {
         answered.map(tonic::Response::into_inner).map_err(|status| self.explain(&status))
     }
 
-    fn explain(&self, status: &Status) -> anyhow::Error {
-        let text = status.message().to_owned();
+    /// The calls about blobs.
+    pub(super) fn sidecar(&self) -> SidecarCalls {
+        self.sidecar.clone()
+    }
+
+    /// Waits for a call.
+    pub(super) fn block_on<F: Future>(&self, call: F) -> F::Output {
+        self.runtime.block_on(call)
+    }
+
+    pub(super) fn explain(&self, status: &Status) -> anyhow::Error {
+        let text = plain(status.message()).to_owned();
         match status.code() {
             Code::InvalidArgument => NodeError::Usage(text).into(),
             Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
@@ -207,6 +223,11 @@ impl Remote {
             unlisted: answer.unlisted,
         })
     }
+}
+
+/// What the node says, without what this side says too.
+pub(super) fn plain(text: &str) -> &str {
+    text.strip_suffix("; nothing was changed").unwrap_or(text)
 }
 
 fn finding(found: proto::verify_response::Finding) -> Result<Finding, anyhow::Error> {

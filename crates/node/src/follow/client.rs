@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 use tokio::sync::Semaphore;
 
@@ -65,11 +65,11 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Prepares the way; nothing is sent yet.
-    pub(super) fn new(config: &Follow) -> Result<Self, anyhow::Error> {
+    /// Prepares the way to what a configuration key names; nothing is sent yet.
+    pub(super) fn new(key: &str, config: &Follow) -> Result<Self, anyhow::Error> {
         let refuse = |reason: &str| {
             // Not the address itself: it may hold a password or a key.
-            NodeError::Usage(format!("follow.url is not an address that can be followed: {reason}"))
+            NodeError::Usage(format!("{key} is not an address that can be followed: {reason}"))
         };
         let url = Url::parse(&config.url).map_err(|error| refuse(&error.to_string()))?;
         let host = url.host_str().ok_or_else(|| refuse("it names no host"))?;
@@ -122,6 +122,27 @@ impl Client {
         let _turn = self.large.acquire().await;
         let _place = self.places.acquire().await;
         self.send(body, MAX_BODY).await
+    }
+
+    /// Asks for what is under a path of the source, and reads so much of it at most. A source that
+    /// has nothing there is an answer as well.
+    pub(super) async fn get(&self, path: &str, limit: usize) -> Result<Option<Bytes>, Failure> {
+        let _place = self.places.acquire().await;
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        let json = HeaderValue::from_static("application/json");
+        let request = self.http.get(url).header(ACCEPT, json);
+        let response = request.send().await.map_err(|error| self.broken(error))?;
+        let status = response.status();
+        match status.as_u16() {
+            200 => self.read(response, limit).await.map(Some),
+            // Not there, not in this way, not any more, not made.
+            404 | 405 | 410 | 501 => Ok(None),
+            _ => {
+                let (reason, pause) = (format!("it answered HTTP {status}"), pause_of(&response));
+                Err(Failure::Transient { reason, pause })
+            }
+        }
     }
 
     async fn send(&self, body: Vec<u8>, limit: usize) -> Result<Bytes, Failure> {
@@ -192,7 +213,7 @@ mod tests {
     use crate::config::Start;
 
     fn client(url: &str) -> Result<Client, anyhow::Error> {
-        Client::new(&Follow {
+        let config = Follow {
             url: url.into(),
             start: Start::At(0),
             confirmations: None,
@@ -200,7 +221,8 @@ mod tests {
             concurrency: 4,
             poll: Duration::from_secs(1),
             timeout: Duration::from_secs(1),
-        })
+        };
+        Client::new("follow.url", &config)
     }
 
     #[test]

@@ -9,11 +9,13 @@
 //! | `pipeline` | many requests at once, in order into the store |
 //! | `follower`, `reorg`, `ours` | rounds: where the source stands, where we stand, what to do |
 //! | `teller`, `progress` | what is told meanwhile |
+//! | `beacon` | blobs of finalised slots, from a beacon node |
 //!
 //! What deliberately does not live here: executing blocks. A source that invents a chain whose
 //! hashes fit is believed, up to what is final here: that is never taken back.
 
 mod backoff;
+pub(crate) mod beacon;
 mod blocks;
 mod chain;
 mod client;
@@ -70,7 +72,7 @@ pub(crate) async fn run(
 ) -> Result<(), anyhow::Error> {
     let mut stopping = node.stopping.clone();
     let teller = Arc::new(Teller::new(say));
-    let source = Source::new(&config, Arc::clone(&teller))?;
+    let source = Source::new("follow.url", &config, Arc::clone(&teller))?;
     tracing::info!(source = source.name(), "following");
     let mut follower = Follower::new(Arc::clone(&node.store), source, teller, config);
     tokio::select! {
@@ -83,7 +85,7 @@ pub(crate) async fn run(
 /// Asks a source which chain it is of. It has a while to answer.
 pub(crate) fn ask_chain_id(config: &Follow) -> Result<u64, anyhow::Error> {
     let (say, _) = watch::channel(Standing::default());
-    let source = Source::new(config, Arc::new(Teller::new(say)))?;
+    let source = Source::new("follow.url", config, Arc::new(Teller::new(say)))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

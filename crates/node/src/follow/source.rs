@@ -35,11 +35,16 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(config: &Follow, teller: Arc<Teller>) -> Result<Self, anyhow::Error> {
+    /// The source that a configuration key names.
+    pub(super) fn new(
+        key: &str,
+        config: &Follow,
+        teller: Arc<Teller>,
+    ) -> Result<Self, anyhow::Error> {
         // A block is two calls.
         let most_calls = config.batch.saturating_mul(2);
         Ok(Self {
-            client: Client::new(config)?,
+            client: Client::new(key, config)?,
             teller,
             concurrency: config.concurrency,
             most_calls,

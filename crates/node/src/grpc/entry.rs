@@ -43,6 +43,21 @@ impl Entry {
         work: impl FnOnce() -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let answer = work();
+        self.around_answer(answer)
+    }
+}
+
+impl Entry {
+    /// The same for work that waits.
+    pub(super) async fn over<T>(
+        mut self,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let answer = work.await;
+        self.around_answer(answer)
+    }
+
+    fn around_answer<T>(&mut self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
         self.outcome = Some(match &answer {
             Ok(_) => "done".into(),
             Err(error) => status::short(&error.to_string()),

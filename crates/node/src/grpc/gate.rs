@@ -1,6 +1,7 @@
 //! The gate before all services: who may call what, how many at once, and for how long.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,6 +11,7 @@ use secateur_proto::ERROR_TRAILER;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response, header};
+use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
@@ -69,7 +71,7 @@ impl Gate {
             .map_err(|error| refuse(role, path, &error))?;
         let place = match role {
             Role::Open => None,
-            Role::Read | Role::Admin => Some(
+            Role::Read | Role::Peer | Role::Admin => Some(
                 Arc::clone(&self.calls)
                     .try_acquire_owned()
                     .map_err(|_| status::plain(&ApiError::Overloaded))?,
@@ -125,6 +127,11 @@ where
         };
         let peer = request.extensions().get::<Peer>().cloned();
         let untimed = UNTIMED.contains(&path.as_str());
+        if let Some(address) = caller.peer {
+            // Where what carries notices looks for it.
+            let remote_addr = Some(SocketAddr::new(address, 0));
+            request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr });
+        }
         request.extensions_mut().insert(caller);
         let answer = self.inner.call(request);
         let timeout = self.gate.timeout;

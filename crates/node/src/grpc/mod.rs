@@ -13,6 +13,8 @@ mod export_v2;
 mod gate;
 mod held;
 mod history;
+mod proposal;
+mod sidecar;
 mod status;
 mod tls;
 mod walk;
@@ -26,6 +28,7 @@ use secateur_proto::DESCRIPTORS;
 use secateur_proto::export::v1::export_server::{self as export_v1_server};
 use secateur_proto::export::v2::export_server::{self as export_v2_server};
 use secateur_proto::history::v1::{admin_server, history_server};
+use secateur_proto::sidecar::v1::{gossip_server, sidecar_server};
 use tokio::sync::watch;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -54,14 +57,18 @@ const FAREWELL: Duration = Duration::from_millis(300);
 /// How long connections have to end after that.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whose health is told; the empty name is the whole node.
-const SERVICES: [&str; 5] = [
+/// Whose health is told; the empty name is the whole node. The last two are served where blobs are
+/// kept.
+const SERVICES: [&str; 7] = [
     "",
     export_v1_server::SERVICE_NAME,
     export_v2_server::SERVICE_NAME,
     history_server::SERVICE_NAME,
     admin_server::SERVICE_NAME,
+    sidecar_server::SERVICE_NAME,
+    gossip_server::SERVICE_NAME,
 ];
+const WITHOUT_BLOBS: usize = 5;
 
 /// Serves until the node stops.
 pub(crate) fn serve(
@@ -105,19 +112,27 @@ pub(crate) fn serve(
                 .max_decoding_message_size(most)
                 .max_encoding_message_size(most),
         )
+        .add_optional_service(sidecar::Sidecar::new(node, guard).map(|sidecar| {
+            sidecar_server::SidecarServer::new(sidecar)
+                .max_decoding_message_size(question)
+                .max_encoding_message_size(most)
+        }))
+        .add_optional_service(node.blobs.as_ref().map(|blobs| blobs.gossip()))
         .add_service(health.max_decoding_message_size(question))
         .add_service(reflection().build_v1()?.max_decoding_message_size(question))
         .add_service(reflection().build_v1alpha()?.max_decoding_message_size(question));
     let incoming = connections::incoming(socket)?;
     let stopping = node.stopping.clone();
+    let served = if node.blobs.is_some() { SERVICES.len() } else { WITHOUT_BLOBS };
+    let names = SERVICES.get(..served).unwrap_or_default();
     Ok(async move {
-        say(&reporter, ServingStatus::Serving).await;
-        let retired = retire(reporter.clone(), stopping.clone());
+        say(&reporter, names, ServingStatus::Serving).await;
+        let retired = retire(reporter.clone(), names, stopping.clone());
         let served = router.serve_with_incoming_shutdown(incoming, retired);
         tokio::select! {
             served = served => served.context("serving gRPC"),
             // Whoever still holds on is let go of with the threads that serve.
-            () = part(reporter, stopping) => Ok(()),
+            () = part(reporter, names, stopping) => Ok(()),
         }
     })
 }
@@ -135,24 +150,24 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     stopping.wait_for(|stop| *stop).await.map(drop).unwrap_or_default();
 }
 
-async fn say(reporter: &HealthReporter, status: ServingStatus) {
-    for name in SERVICES {
-        reporter.set_service_status(name, status).await;
+async fn say(reporter: &HealthReporter, names: &[&str], status: ServingStatus) {
+    for name in names {
+        reporter.set_service_status(*name, status).await;
     }
 }
 
 /// Waits for the stop and says so to whoever asks for the node's health.
-async fn retire(reporter: HealthReporter, stopping: watch::Receiver<bool>) {
+async fn retire(reporter: HealthReporter, names: &[&str], stopping: watch::Receiver<bool>) {
     stopped(stopping).await;
-    say(&reporter, ServingStatus::NotServing).await;
+    say(&reporter, names, ServingStatus::NotServing).await;
 }
 
 /// After the stop: lets those who watch hear of it, ends their streams, and gives the rest some
 /// time.
-async fn part(mut reporter: HealthReporter, stopping: watch::Receiver<bool>) {
+async fn part(mut reporter: HealthReporter, names: &[&str], stopping: watch::Receiver<bool>) {
     stopped(stopping).await;
     tokio::time::sleep(FAREWELL).await;
-    for name in SERVICES {
+    for name in names {
         reporter.clear_service_status(name).await;
     }
     tokio::time::sleep(PATIENCE).await;

@@ -6,6 +6,8 @@ use secateur_core::{Height, Locator};
 use secateur_proto::ERROR_TRAILER;
 use secateur_proto::export::v1::{ExportError, export_error};
 use secateur_proto::history::v1::{self as pb, HistoryError, history_error};
+use secateur_proto::sidecar::v1::{self as blobs, BlobLocator, BlobLocators};
+use secateur_sidecar::SidecarError;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
@@ -13,6 +15,8 @@ use crate::service::ApiError;
 
 /// Messages travel as headers, and clients take only so much of those.
 const LONGEST_MESSAGE: usize = 1_024;
+/// Details are a third longer on the wire, and clients take 16 KiB of headers.
+const LONGEST_DETAILS: usize = 8 * 1_024;
 
 /// For the gate, which speaks for no package.
 pub(super) fn plain(error: &ApiError) -> Status {
@@ -50,6 +54,26 @@ pub(super) fn history(error: &ApiError) -> Status {
     detailed(error, &HistoryError { reason: Some(reason) })
 }
 
+/// For `secateur.sidecar.v1`.
+pub(super) fn sidecar(error: &ApiError) -> Status {
+    let ApiError::Blobs(found) = error else { return plain(error) };
+    let locator = |at: &Locator| BlobLocator { provider: at.provider.clone(), key: at.key.clone() };
+    let of_blob =
+        |some: &Vec<Locator>| BlobLocators { locators: some.iter().map(locator).collect() };
+    let mut details = blobs::SidecarError {
+        label: found.label().to_owned(),
+        retryable: found.is_retryable(),
+        ..blobs::SidecarError::default()
+    };
+    if let SidecarError::BlobsPruned { height, blob_count, locators } = &**found {
+        (details.height, details.blob_count) = (Some(*height), *blob_count);
+        // Trailers are headers: as many as fit, and HTTP has them all.
+        details.locators = locators.iter().map(of_blob).collect();
+        while details.encoded_len() > LONGEST_DETAILS && details.locators.pop().is_some() {}
+    }
+    detailed(error, &details)
+}
+
 /// The detail of something that was cut. Blocks follow one another and the newest always stays,
 /// so the first available one is the next.
 pub(super) fn pruned(boundary: Height, locator: Option<Locator>) -> history_error::Reason {
@@ -84,12 +108,36 @@ fn code(error: &ApiError) -> Code {
         ApiError::InvalidCursor(_) | ApiError::BadRequest(_) | ApiError::Limit(_) => {
             Code::InvalidArgument
         }
-        ApiError::Refused(_) => Code::FailedPrecondition,
+        ApiError::Refused(_) | ApiError::NoBlobs => Code::FailedPrecondition,
+        ApiError::Blobs(error) => of_blobs(error),
         ApiError::Unauthenticated => Code::Unauthenticated,
         ApiError::Forbidden => Code::PermissionDenied,
         ApiError::Overloaded | ApiError::DiskFull(_) => Code::ResourceExhausted,
         ApiError::Timeout => Code::DeadlineExceeded,
         ApiError::Internal(_) => Code::Internal,
+    }
+}
+
+fn of_blobs(error: &SidecarError) -> Code {
+    match error {
+        SidecarError::Unknown(_)
+        | SidecarError::UnknownRound { .. }
+        | SidecarError::NoSuchBlob { .. } => Code::NotFound,
+        SidecarError::BlobsPruned { .. } => Code::OutOfRange,
+        SidecarError::Decode(_)
+        | SidecarError::WrongLength { .. }
+        | SidecarError::TooManyBlobs { .. }
+        | SidecarError::WrongIndex { .. }
+        | SidecarError::BadBlob { .. }
+        | SidecarError::BadCommitment { .. }
+        | SidecarError::BadProof { .. }
+        | SidecarError::Rejected(_) => Code::InvalidArgument,
+        SidecarError::NoCopy { .. } | SidecarError::Provider(_) | SidecarError::Gossip(_) => {
+            Code::Unavailable
+        }
+        SidecarError::Missing { .. } => Code::DataLoss,
+        SidecarError::Key { .. } | SidecarError::Task { .. } => Code::Internal,
+        _ => Code::FailedPrecondition,
     }
 }
 

@@ -122,6 +122,65 @@ pub(super) const EXPLAIN_BLOCK: About = About::new(
 pub(super) const EXPLAIN_TX: About =
     About::new("explainTransaction", "The story of a transaction.", &[(JSON, "TransactionStory")])
         .with(&[HASH], &[400]);
+const HEIGHT: Parameter = Parameter { name: "height", about: "A height.", values: &["#"] };
+const INDEX: Parameter =
+    Parameter { name: "index", about: "A blob's place in its block.", values: &["#"] };
+const FROM_BLOB: Parameter = Parameter {
+    name: "from",
+    about: "The first blob of the page: a height, or a height and an index with a colon between.",
+    values: &[],
+};
+const BLOCK_ID: Parameter = Parameter {
+    name: "block_id",
+    about: "A height, `head`, `finalized`, `genesis`, or the 0x root of one of the newest blocks.",
+    values: &[],
+};
+const VERSIONED_HASHES: Parameter = Parameter {
+    name: "versioned_hashes",
+    about: "Only these, set apart by commas or given several times.",
+    values: &[],
+};
+const INDICES: Parameter = Parameter {
+    name: "indices",
+    about: "Only these, set apart by commas or given several times.",
+    values: &[],
+};
+pub(super) const BLOBS: About =
+    About::new("getBlobsSummary", "The blobs in figures.", &[(JSON, "BlobsSummary")])
+        .with(&[], &[404]);
+pub(super) const BLOB_PLAN: About = About::new(
+    "getBlobsPlan",
+    "What a prune of blobs would do now; nothing is done.",
+    &[(JSON, "BlobsPlan")],
+)
+.with(&[], &[404]);
+pub(super) const BLOB_RECORDS: About = About::new(
+    "getBlobRecords",
+    "Who signed for which copies, the lowest height first, page by page.",
+    &[(JSON, "BlobRecords")],
+)
+.with(&[FROM_BLOB, LIMIT], &[400, 404]);
+pub(super) const BLOB_HEIGHT: About = About::new(
+    "getBlobsOfHeight",
+    "Where each blob of a height is in its life.",
+    &[(JSON, "BlobsOfHeight")],
+)
+.with(&[HEIGHT], &[400, 404]);
+pub(super) const BLOB_STORY: About =
+    About::new("explainBlob", "The story of a blob.", &[(JSON, "BlobStory")])
+        .with(&[HEIGHT, INDEX], &[400, 404]);
+pub(super) const BEACON_BLOBS: About = About::new(
+    "getBlobs",
+    "A block's blobs, as the Beacon API has them.",
+    &[(JSON, "BeaconBlobs"), (BYTES, "")],
+)
+.with(&[BLOCK_ID, VERSIONED_HASHES], &[400, 404, 410, 502]);
+pub(super) const BEACON_SIDECARS: About = About::new(
+    "getBlobSidecars",
+    "A block's blob sidecars, as the Beacon API has them, where the source gave headers and proofs.",
+    &[(JSON, "BeaconSidecars"), (BYTES, "")],
+)
+.with(&[BLOCK_ID, INDICES], &[400, 404, 410, 502]);
 pub(super) const JSON_RPC: About =
     About::new("callJsonRpc", "JSON-RPC 2.0: a call or a batch.", &[(JSON, "Anything")])
         .with(&[], &[204, 408, 413, 415]);

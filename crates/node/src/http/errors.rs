@@ -6,6 +6,7 @@ use std::fmt::Display;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use secateur_sidecar::SidecarError;
 use serde_json::{Map, Value, json};
 
 use super::answers;
@@ -81,6 +82,11 @@ impl Refusal {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", error)
     }
 
+    /// What it says, for interfaces that say it in a shape of their own.
+    pub(super) fn into_parts(self) -> (StatusCode, String, Map<String, Value>) {
+        (self.status, self.error, self.details)
+    }
+
     fn is_retryable(&self) -> bool {
         matches!(
             self.status,
@@ -110,6 +116,8 @@ impl From<ApiError> for Refusal {
             ApiError::Unauthenticated => say(StatusCode::UNAUTHORIZED, "unauthenticated"),
             ApiError::Forbidden => say(StatusCode::FORBIDDEN, "forbidden"),
             ApiError::Archive(_) => say(StatusCode::BAD_GATEWAY, "archive"),
+            ApiError::NoBlobs => say(StatusCode::NOT_FOUND, "no_blobs"),
+            ApiError::Blobs(error) => of_blobs(error),
             ApiError::Overloaded => say(StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
             ApiError::Timeout => say(StatusCode::SERVICE_UNAVAILABLE, "timeout"),
             ApiError::DiskFull(_) => say(StatusCode::INSUFFICIENT_STORAGE, "disk_full"),
@@ -120,6 +128,33 @@ impl From<ApiError> for Refusal {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error)
             }
         }
+    }
+}
+
+/// The status of what blobs say of themselves.
+pub(super) fn blob_status(error: &SidecarError) -> StatusCode {
+    match error {
+        SidecarError::Unknown(_)
+        | SidecarError::UnknownRound { .. }
+        | SidecarError::NoSuchBlob { .. } => StatusCode::NOT_FOUND,
+        SidecarError::BlobsPruned { .. } => StatusCode::GONE,
+        SidecarError::NoCopy { .. } | SidecarError::Provider(_) => StatusCode::BAD_GATEWAY,
+        SidecarError::Missing { .. } | SidecarError::Task { .. } | SidecarError::Key { .. } => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        _ => StatusCode::CONFLICT,
+    }
+}
+
+fn of_blobs(error: &SidecarError) -> Refusal {
+    let refusal = Refusal::new(blob_status(error), error.label(), error.to_string());
+    match error {
+        SidecarError::BlobsPruned { height, blob_count, locators } => refusal
+            .with("height", json!(height))
+            .with("blob_count", json!(blob_count))
+            .with("locators", json!(locators)),
+        SidecarError::NoCopy { locators, .. } => refusal.with("locators", json!(locators)),
+        _ => refusal,
     }
 }
 

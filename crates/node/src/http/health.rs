@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::v1::Answer;
 use super::{App, answers};
 use crate::follow::Standing;
+use crate::service::Node;
 
 /// A follower that is behind and brings no block for so long is stuck.
 const STUCK: Duration = Duration::from_mins(2);
@@ -63,10 +64,14 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let (node, standing) = (&app.node, app.node.standing.borrow().clone());
     let head = node.store.head();
     let rests = app.progress.rests(head, Instant::now());
-    let ready =
-        judge(node.store.poisoned().is_some(), *node.stopping.borrow(), head, rests, &standing);
+    let ready = judge(poisoned(node), *node.stopping.borrow(), head, rests, &standing);
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     answers::json_with(status, &ready)
+}
+
+/// Whether a store of the node refuses writes.
+fn poisoned(node: &Node) -> bool {
+    node.store.poisoned().is_some() || node.blobs.as_ref().is_some_and(|blobs| blobs.is_poisoned())
 }
 
 /// The reasons name no cause: this route is open, and causes name files and addresses.
@@ -80,7 +85,7 @@ fn judge(
     let behind = standing.following && !standing.caught_up;
     let stuck = behind && rests >= STUCK;
     let reasons: Vec<_> = [
-        (poisoned, "the store refuses writes until the node is started again; the log says why"),
+        (poisoned, "a store refuses writes until the node is started again; the log says why"),
         (stopping, "the node is stopping"),
         (behind && standing.source_head.is_none(), "the source has not said where it is yet"),
         (behind && standing.trouble.is_some(), "the source is in trouble; the log says which"),

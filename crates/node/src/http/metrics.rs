@@ -22,7 +22,7 @@ const BUCKETS: [f64; 12] =
 const OTHER: &str = "other";
 
 /// JSON-RPC methods that are counted by their names.
-const RPC_METHODS: [&str; 16] = [
+const RPC_METHODS: [&str; 17] = [
     "eth_chainId",
     "eth_blockNumber",
     "eth_getBlockByNumber",
@@ -39,6 +39,7 @@ const RPC_METHODS: [&str; 16] = [
     "eth_getBlockTransactionCountByHash",
     "eth_getTransactionByBlockNumberAndIndex",
     "eth_getTransactionByBlockHashAndIndex",
+    "engine_getBlobsV1",
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

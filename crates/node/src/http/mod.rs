@@ -7,6 +7,8 @@
 
 mod about;
 mod answers;
+mod beacon;
+mod blobs;
 mod connections;
 mod errors;
 mod events;

@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::about::{self, About};
 use super::gate::{self, Gate};
-use super::{App, events, health, lookups, openapi, scrape, v1};
+use super::{App, beacon, blobs, events, health, lookups, openapi, scrape, v1};
 use crate::security::Role;
 
 /// One route.
@@ -106,6 +106,18 @@ pub(super) fn table() -> Table {
         .get("/v1/receipts/{hash}", Role::Read, about::RECEIPT, lookups::receipt)
         .get("/v1/explain/block/{number}", Role::Read, about::EXPLAIN_BLOCK, v1::explain_block)
         .get("/v1/explain/tx/{hash}", Role::Read, about::EXPLAIN_TX, v1::explain_tx)
+        .get("/v1/blobs", Role::Read, about::BLOBS, blobs::summary)
+        .get("/v1/blobs/plan", Role::Read, about::BLOB_PLAN, blobs::plan)
+        .get("/v1/blobs/records", Role::Read, about::BLOB_RECORDS, blobs::records)
+        .get("/v1/blobs/{height}", Role::Read, about::BLOB_HEIGHT, blobs::height)
+        .get("/v1/blobs/{height}/{index}", Role::Read, about::BLOB_STORY, blobs::story)
+        .get("/eth/v1/beacon/blobs/{block_id}", Role::Read, about::BEACON_BLOBS, beacon::blobs)
+        .get(
+            "/eth/v1/beacon/blob_sidecars/{block_id}",
+            Role::Read,
+            about::BEACON_SIDECARS,
+            beacon::sidecars,
+        )
         .post("/", Role::Read, about::JSON_RPC, v1::json_rpc)
 }
 

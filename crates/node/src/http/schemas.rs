@@ -185,6 +185,86 @@ const RECEIPT: Fields = &[
 const BLOCK_STORY: Fields = &[("state", "text")];
 const TRANSACTION_STORY: Fields = &[("tx_id", "hash")];
 
+const BLOBS_SUMMARY: Fields = &[
+    ("heights", "int"),
+    ("pending", "int"),
+    ("archived", "int"),
+    ("pruned", "int"),
+    ("prune_failures", "int"),
+    ("rounds", "int"),
+    ("undecided", "int"),
+    ("latest_decided", "int?"),
+    ("latest_archived", "int?"),
+    ("finalized", "int?"),
+    ("oldest_unarchived", "int?"),
+    ("jobs", "int"),
+    ("oldest_job", "int?"),
+    ("announcements", "int"),
+    ("pruner_backlog", "int?"),
+    ("used_bytes", "int"),
+    ("budget_bytes", "int"),
+    ("disk_bytes", "int"),
+    ("over_budget", "bool"),
+    ("archival_lag", "int"),
+    ("peers", "[Peer]"),
+];
+const PEER: Fields = &[("name", "text"), ("connected", "bool")];
+const BLOBS_PLAN: Fields = &[
+    ("limit", "int?"),
+    ("heights", "int"),
+    ("blobs", "int"),
+    ("bytes", "int"),
+    ("first", "int?"),
+    ("last", "int?"),
+    ("held", "Anything?"),
+    ("more", "bool"),
+];
+const BLOB_RECORD: Fields = &[
+    ("height", "int"),
+    ("index", "int"),
+    ("commitment", "text"),
+    ("versioned_hash", "hash"),
+    ("keccak", "hash"),
+    ("records", "[Anything]"),
+];
+const BLOB_RECORDS: Fields = &[("records", "[BlobRecord]"), ("next", "text?")];
+const BLOBS_OF_HEIGHT: Fields = &[
+    ("height", "int"),
+    ("round", "Anything?"),
+    ("proposer", "text?"),
+    ("undecided", "[Anything]"),
+    ("blobs", "[Anything]"),
+    ("hold", "text?"),
+    ("pruned", "Anything?"),
+];
+const BLOB_STORY: Fields = &[
+    ("height", "int"),
+    ("index", "int"),
+    ("round", "Anything"),
+    ("proposer", "text"),
+    ("blob_count", "int"),
+    ("stored_at", "int"),
+    ("decided_at", "int"),
+    ("state", "text"),
+    ("commitment", "text"),
+    ("versioned_hash", "hash"),
+    ("keccak", "hash"),
+    ("records", "[Anything]"),
+    ("fetched_at", "int?"),
+    ("job", "Anything?"),
+    ("here", "bool"),
+    ("hold", "text?"),
+    ("pruned", "Anything?"),
+];
+const BEACON_BLOBS: Fields =
+    &[("execution_optimistic", "bool"), ("finalized", "bool"), ("data", "[text]")];
+const BEACON_SIDECARS: Fields = &[
+    ("version", "text"),
+    ("execution_optimistic", "bool"),
+    ("finalized", "bool"),
+    ("data", "[Anything]"),
+];
+
 const SHAPES: &[(&str, Fields)] = &[
     ("Error", ERROR),
     ("Pruned", PRUNED),
@@ -210,6 +290,15 @@ const SHAPES: &[(&str, Fields)] = &[
     ("Receipt", RECEIPT),
     ("BlockStory", BLOCK_STORY),
     ("TransactionStory", TRANSACTION_STORY),
+    ("BlobsSummary", BLOBS_SUMMARY),
+    ("Peer", PEER),
+    ("BlobsPlan", BLOBS_PLAN),
+    ("BlobRecord", BLOB_RECORD),
+    ("BlobRecords", BLOB_RECORDS),
+    ("BlobsOfHeight", BLOBS_OF_HEIGHT),
+    ("BlobStory", BLOB_STORY),
+    ("BeaconBlobs", BEACON_BLOBS),
+    ("BeaconSidecars", BEACON_SIDECARS),
 ];
 
 /// Every shape by its name.

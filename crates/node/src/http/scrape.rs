@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use super::v1::Answer;
 use super::{App, answers};
+use crate::blobs::DiskSidecars;
 use crate::follow::Standing;
 use crate::service::{ApiError, Node};
 
@@ -104,9 +105,21 @@ pub(super) async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> A
     }
     follow(&mut gauges, &node.standing.borrow(), node.store.head());
     let mut page = String::with_capacity(16 * 1024);
+    let summary = match node.blobs {
+        Some(_) => match timeout(STATUS, node.ask_blobs(DiskSidecars::summary)).await {
+            Ok(Ok(summary)) => Some(summary),
+            _ => None,
+        },
+        None => None,
+    };
+    let blobs = |page: &mut String| match &node.blobs {
+        Some(blobs) => blobs.write(summary.as_ref(), page),
+        None => Ok(()),
+    };
     let written = node
         .metrics
         .write(&mut page)
+        .and_then(|()| blobs(&mut page))
         .and_then(|()| text::encode_registry(&mut page, &gauges.registry))
         .and_then(|()| text::encode_eof(&mut page));
     written.map_err(|error| ApiError::Internal(error.to_string()))?;

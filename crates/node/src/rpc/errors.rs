@@ -24,6 +24,8 @@ pub(super) const SERVER: i32 = -32_000;
 pub(super) const TIMEOUT: i32 = -32_002;
 /// More was asked for than a limit allows.
 pub(super) const LIMIT: i32 = -32_005;
+/// The engine API's word for a request of too many things.
+pub(super) const TOO_LARGE: i32 = -38_004;
 /// It was here and was cut (EIP-4444).
 pub(super) const PRUNED: i32 = 4_444;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use alloy_primitives::B256;
 use secateur_core::PrunePolicy;
+use secateur_sidecar::VersionedHash;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -12,9 +13,9 @@ use tokio::time::Instant;
 
 use super::blocks::{block_at, load, record_at, retry, transaction_at};
 use super::errors::{NO_METHOD, RpcError, SERVER};
-use super::logs;
 use super::params::{At, Filter, Params, quantity};
 use super::receipts::{Wanted, of_block};
+use super::{blobs, logs};
 use crate::service::Node;
 
 /// What the node calls itself.
@@ -38,6 +39,7 @@ pub(super) enum Question {
     Receipt(B256),
     Receipts(At),
     Logs(Filter),
+    Blobs(Vec<VersionedHash>),
 }
 
 /// Understands a call, or says why not.
@@ -76,6 +78,7 @@ pub(super) fn read(method: &str, params: Option<&RawValue>) -> Result<Question, 
         }
         "eth_getTransactionReceipt" => take(1)?.hash(0).map(Question::Receipt),
         "eth_getBlockReceipts" => take(1)?.number_or_hash(0).map(Question::Receipts),
+        "engine_getBlobsV1" => take(1)?.hashes(0).map(Question::Blobs),
         "eth_getLogs" => take(1)?.filter(0).map(Question::Logs),
         other => {
             let shown: String = other.chars().take(NAME_SHOWN).collect();
@@ -93,6 +96,9 @@ pub(super) async fn answer(
 ) -> Result<Option<Vec<u8>>, RpcError> {
     if let Question::Logs(filter) = question {
         return logs::answer(node, filter, deadline, room).await;
+    }
+    if let Question::Blobs(hashes) = question {
+        return blobs::answer(node, hashes, room).await;
     }
     let asked = Arc::clone(node);
     node.ask(move |_| Ok(look_up(&asked, &question, room))).await?
@@ -132,7 +138,9 @@ fn look_up(node: &Node, question: &Question, room: usize) -> Result<Option<Vec<u
             });
             render(&found?, room)
         }
-        Question::Logs(_) => Err(RpcError::internal("a log scan is not a lookup")),
+        Question::Logs(_) | Question::Blobs(_) => {
+            Err(RpcError::internal("this is not a lookup in the history"))
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! something; what is queued or not known is `null`. What deliberately does not: sockets, tokens
 //! and rate limits (those are `http`'s), and anything that needs state.
 
+mod blobs;
 mod blocks;
 mod cache;
 mod envelope;

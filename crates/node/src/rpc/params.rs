@@ -6,16 +6,19 @@ use std::hash::Hash;
 
 use alloy_primitives::{Address, B256, hex};
 use secateur_core::Height;
+use secateur_sidecar::VersionedHash;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::errors::RpcError;
+use super::errors::{RpcError, TOO_LARGE};
 
 /// Addresses of one filter, and alternatives of one topic, at most.
 const MAX_ALTERNATIVES: usize = 1_000;
 /// Topics of a log.
 const MAX_TOPICS: usize = 4;
+/// Versioned hashes of one `engine_getBlobsV1`.
+const MAX_HASHES: usize = 128;
 /// No method takes more parameters.
 const MAX_PARAMS: usize = 4;
 
@@ -159,6 +162,18 @@ impl<'a> Params<'a> {
             Some("true") => Ok(true),
             Some(_) => Err(named(place)("true or false is wanted".into())),
         }
+    }
+
+    /// Versioned hashes of blobs; only so many are taken at once.
+    pub(super) fn hashes(&self, place: usize) -> Result<Vec<VersionedHash>, RpcError> {
+        let items = few(self.must(place)?, MAX_HASHES)
+            .map_err(|_| named(place)("an array is wanted".into()))?
+            .ok_or_else(|| {
+                let reason = format!("Too large request: at most {MAX_HASHES} hashes are taken");
+                RpcError::new(TOO_LARGE, reason)
+            })?;
+        let parse = |raw: &RawValue| parse_bytes(&parse_text(raw.get())?).map(VersionedHash);
+        items.into_iter().map(|raw| parse(raw).map_err(named(place))).collect()
     }
 
     /// A log filter.

@@ -89,6 +89,7 @@ impl Bench {
             metrics: Metrics::default(),
             rpc: Cache::default(),
             vault: None,
+            blobs: None,
             reading: Reading::new(&limits),
             rooms: Rooms::new(limits.answer_bytes),
             stopping,

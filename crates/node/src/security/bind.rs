@@ -16,6 +16,14 @@ pub(crate) fn check_bind(config: &Config) -> Result<(), NodeError> {
             )));
         }
     }
+    let mesh = &config.sidecar;
+    if mesh.enabled && mesh.mesh.token_file.is_none() && !is_loopback(config.grpc) {
+        return Err(NodeError::Refused(format!(
+            "grpc.addr = {} can be reached from other machines, and anybody could send notices; set \
+             sidecar.token_file first",
+            config.grpc
+        )));
+    }
     Ok(())
 }
 

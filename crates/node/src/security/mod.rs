@@ -47,7 +47,7 @@ impl Guard {
     /// Reads the token files and opens the audit log. `own` is the token of `node.json`.
     pub(crate) fn new(config: &Config, data: &Path, own: &Token) -> Result<Self, anyhow::Error> {
         Ok(Self {
-            tokens: Tokens::read(&config.auth, own)?,
+            tokens: Tokens::read(&config.auth, config.sidecar.mesh.token_file.as_deref(), own)?,
             rates: Rates::new(config.limits.requests_per_second),
             audit: Audit::open(data).context("opening the audit log")?,
         })
@@ -68,11 +68,13 @@ impl Guard {
         let caller = Caller { peer, token };
         match (role, shown.map(|found| found.role)) {
             (Role::Open, _)
-            | (Role::Read | Role::Admin, Some(Role::Admin))
+            | (Role::Read | Role::Peer | Role::Admin, Some(Role::Admin))
+            | (Role::Peer, Some(Role::Peer))
             | (Role::Read, Some(Role::Read)) => Ok(caller),
             (Role::Read, None) if !self.tokens.reads_need_one() => Ok(caller),
-            (Role::Admin, Some(_)) => Err(ApiError::Forbidden),
-            (Role::Read | Role::Admin, _) => Err(ApiError::Unauthenticated),
+            (Role::Peer, None) if !self.tokens.peers_need_one() => Ok(caller),
+            (Role::Read | Role::Peer | Role::Admin, Some(_)) => Err(ApiError::Forbidden),
+            (Role::Read | Role::Peer | Role::Admin, None) => Err(ApiError::Unauthenticated),
         }
     }
 

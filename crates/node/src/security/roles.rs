@@ -8,6 +8,8 @@ pub(crate) enum Role {
     Open,
     /// May look at everything.
     Read,
+    /// Speaks for another node of the mesh.
+    Peer,
     /// May change things.
     Admin,
 }
@@ -46,6 +48,22 @@ const GRPC: &[(&str, &[&str], Role)] = &[
             "AckExported",
             "AckArchived",
             "Verify",
+        ],
+        Role::Admin,
+    ),
+    ("secateur.sidecar.v1.Gossip", &["Publish", "Missing"], Role::Peer),
+    ("secateur.sidecar.v1.Sidecar", &["GetBlobs", "GetUndecided", "Fetch"], Role::Read),
+    (
+        "secateur.sidecar.v1.Sidecar",
+        &[
+            "StoreProposal",
+            "StoreDecided",
+            "MarkDecided",
+            "DropRound",
+            "SetFinalized",
+            "PruneBlobs",
+            "Retry",
+            "Rebroadcast",
         ],
         Role::Admin,
     ),

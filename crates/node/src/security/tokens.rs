@@ -54,24 +54,38 @@ pub(crate) struct Known {
 pub(crate) struct Tokens {
     known: Vec<([u8; 32], Role)>,
     reads_need_one: bool,
+    peers_need_one: bool,
 }
 
 impl Tokens {
-    /// Reads the configured files; `own` may do everything.
-    pub(crate) fn read(files: &TokenFiles, own: &Token) -> Result<Self, anyhow::Error> {
+    /// Reads the configured files; `own` may do everything, and those of `peers` gossip.
+    pub(crate) fn read(
+        files: &TokenFiles,
+        peers: Option<&Path>,
+        own: &Token,
+    ) -> Result<Self, anyhow::Error> {
         let mut known = vec![(hash(own.0.as_bytes()), Role::Admin)];
         for (file, role) in [(&files.admin, Role::Admin), (&files.read, Role::Read)] {
             if let Some(path) = file {
                 known.extend(read_file(path)?.into_iter().map(|hash| (hash, role)));
             }
         }
+        if let Some(path) = peers {
+            known.extend(read_file(path)?.into_iter().map(|hash| (hash, Role::Peer)));
+        }
+        let peers_need_one = peers.is_some();
         let reads_need_one = files.read.is_some() || files.admin.is_some();
-        Ok(Self { known, reads_need_one })
+        Ok(Self { known, reads_need_one, peers_need_one })
     }
 
     /// Whether reading needs a token too: as soon as any are configured.
     pub(crate) fn reads_need_one(&self) -> bool {
         self.reads_need_one
+    }
+
+    /// Whether other nodes must show one: as soon as theirs is configured.
+    pub(crate) fn peers_need_one(&self) -> bool {
+        self.peers_need_one
     }
 
     /// Whose token an `authorization` header shows. All are compared, whichever it is.

@@ -1,6 +1,9 @@
 //! The one error of every interface. Each interface says it in its own way; what is said is here.
 
+use std::sync::Arc;
+
 use secateur_core::{ExportError, Height, Locator, LookupError};
+use secateur_sidecar::SidecarError;
 use secateur_store::StoreError;
 
 /// Why a request has no answer.
@@ -35,11 +38,17 @@ pub(crate) enum ApiError {
     #[error("a token is needed: send it as `authorization: Bearer <token>`")]
     Unauthenticated,
     /// The token is ours, but not for this.
-    #[error("this token may read and nothing else")]
+    #[error("this token may not do that")]
     Forbidden,
     /// The archive cannot be read, or gives what is not what it must be; that is never served.
     #[error("archive: {0}")]
     Archive(String),
+    /// What blobs say of themselves: pruned with where they are, not known, refused.
+    #[error("{0}")]
+    Blobs(Arc<SidecarError>),
+    /// The node keeps no blobs.
+    #[error("this node keeps no blobs; sidecar.enabled turns that on")]
+    NoBlobs,
     /// Too many requests are waiting.
     #[error("too many requests are waiting; try again later")]
     Overloaded,

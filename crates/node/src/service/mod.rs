@@ -14,6 +14,7 @@ mod start;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use secateur_sidecar::SidecarError;
 use secateur_store::ground::disk::DiskStore;
 use tokio::sync::watch;
 
@@ -24,6 +25,7 @@ pub(crate) use reading::Reading;
 pub(crate) use room::{Room, Rooms};
 pub(crate) use start::{Observer, Options, Service};
 
+use crate::blobs::{Blobs, DiskSidecars};
 use crate::config::{Chain, Limits};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
@@ -49,6 +51,8 @@ pub(crate) struct Node {
     pub(crate) rpc: Cache,
     /// The archive, where one is configured.
     pub(crate) vault: Option<Vault>,
+    /// Blob sidecars, where they are kept.
+    pub(crate) blobs: Option<Arc<Blobs>>,
     /// The bounded way to the store.
     pub(crate) reading: Reading,
     /// The memory of answers that are under way.
@@ -71,6 +75,20 @@ impl Node {
     ) -> Result<T, ApiError> {
         let store = Arc::clone(&self.store);
         self.reading.run(move || question(&store)).await
+    }
+
+    /// The blobs, or that there are none.
+    pub(crate) fn blobs(&self) -> Result<&Arc<Blobs>, ApiError> {
+        self.blobs.as_ref().ok_or(ApiError::NoBlobs)
+    }
+
+    /// Asks the store of blobs, in the same way.
+    pub(crate) async fn ask_blobs<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&DiskSidecars) -> Result<T, SidecarError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let store = Arc::clone(self.blobs()?.store());
+        self.reading.run(move || Ok(question(&store)?)).await
     }
 
     /// The same, for questions that may go beyond the store.

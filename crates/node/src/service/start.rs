@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Node, NodeFile, Reading, Rooms};
+use crate::blobs::Blobs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
@@ -64,6 +65,12 @@ impl Service {
         let sockets = Sockets::open(config, options.any_port)?;
         let (stop, stopping) = watch::channel(false);
         let (say, standing) = watch::channel(Standing::default());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("secateur-serve")
+            .build()
+            .context("starting the threads that serve")?;
+        let blobs = blobs(&runtime, &data, config)?;
         let workers = Some(Workers::start(&data.store)?);
         let mut observe = options.observe;
         let daemon = Some(Daemon::start(Arc::clone(&data.store), move |outcome| {
@@ -81,15 +88,11 @@ impl Service {
             metrics: Metrics::default(),
             rpc: Cache::default(),
             vault: Vault::open(config)?,
+            blobs,
             reading: Reading::new(&config.limits),
             rooms: Rooms::new(config.limits.answer_bytes),
             stopping,
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .thread_name("secateur-serve")
-            .build()
-            .context("starting the threads that serve")?;
         let (http, grpc, file) = (sockets.http.1, sockets.grpc.1, sockets.node_file(own));
         let mut tasks: Vec<Task> = Vec::new();
         let signals = {
@@ -98,10 +101,11 @@ impl Service {
             let signals =
                 [listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?];
             sockets.serve(&node, &guard, config, &mut tasks)?;
-            if let Some(follow) = &config.follow {
-                let following = follow::run(Arc::clone(&node), follow.clone(), say);
-                tasks.push(("follow", tokio::spawn(following)));
+            if let Some(blobs) = node.blobs.clone() {
+                let stopping = node.stopping.clone();
+                tasks.push(("blobs", tokio::spawn(async move { blobs.run(stopping).await })));
             }
+            follow_all(&node, config, say, &mut tasks);
             signals
         };
         NodeFile::remove(&data.path);
@@ -166,6 +170,38 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Follows what is to be followed.
+fn follow_all(
+    node: &Arc<Node>,
+    config: &Config,
+    say: watch::Sender<Standing>,
+    tasks: &mut Vec<Task>,
+) {
+    if let Some(follow) = &config.follow {
+        let following = follow::run(Arc::clone(node), follow.clone(), say);
+        tasks.push(("follow", tokio::spawn(following)));
+    }
+    if let (Some(beacon), Some(blobs)) = (config.beacon.clone(), node.blobs.clone()) {
+        let stopping = node.stopping.clone();
+        let following =
+            async move { follow::beacon::run(blobs.sidecars(), beacon, stopping).await };
+        tasks.push(("beacon", tokio::spawn(following)));
+    }
+}
+
+/// Opens the blobs, where they are kept.
+fn blobs(
+    runtime: &Runtime,
+    data: &DataDir,
+    config: &Config,
+) -> Result<Option<Arc<Blobs>>, anyhow::Error> {
+    if !config.sidecar.enabled {
+        return Ok(None);
+    }
+    let _inside = runtime.enter();
+    Ok(Some(Arc::new(Blobs::start(data, &config.sidecar)?)))
 }
 
 type Socket = (TcpListener, SocketAddr);

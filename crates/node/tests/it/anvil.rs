@@ -44,8 +44,18 @@ impl Anvil {
         Self::with("--slots-in-an-epoch 4")
     }
 
+    /// Starts one that wants its transactions' blobs, and serves them like a beacon node.
+    pub fn with_blobs() -> Self {
+        Self::run("--slots-in-an-epoch 1")
+    }
+
     /// Starts one with further flags.
     pub fn with(words: &str) -> Self {
+        // It looks for blobs unless it impersonates; signatures are what they are.
+        Self::run(&format!("--auto-impersonate {words}"))
+    }
+
+    fn run(words: &str) -> Self {
         let path = binary();
         assert!(
             path.is_file(),
@@ -53,8 +63,7 @@ impl Anvil {
             path.display()
         );
         let mut child = Command::new(&path)
-            // It looks for blobs unless it impersonates; signatures are what they are.
-            .args("--port 0 --no-mining --order fifo --auto-impersonate".split(' '))
+            .args("--port 0 --no-mining --order fifo".split(' '))
             .args(["--hardfork", "prague", "--timestamp", "1700000000", "--accounts", "4"])
             .args(words.split_whitespace())
             .stdin(Stdio::null())

@@ -30,6 +30,13 @@ const MESSAGE: usize = 64 << 20;
 #[derive(Debug, Clone)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
+impl Bearer {
+    /// One that shows this token; an empty one is not shown.
+    pub fn showing(token: &str) -> Self {
+        Self((!token.is_empty()).then(|| format!("Bearer {token}").parse().unwrap()))
+    }
+}
+
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(token) = &self.0 {

@@ -210,7 +210,7 @@ fn a_node_is_alive_and_ready_and_strangers_find_nothing() {
 
 /// Whether a value has the shape that the document gives it.
 #[track_caller]
-fn check_shape(document: &Value, schema: &Value, value: &Value, at: &str) {
+pub fn check_shape(document: &Value, schema: &Value, value: &Value, at: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let schema = document.pointer(&reference[1..]).unwrap();
         return check_shape(document, schema, value, at);
@@ -276,7 +276,8 @@ fn the_document_names_every_route_and_every_answer_has_the_shape_it_says() {
     let mut checked = 0;
     for (path, methods) in paths {
         let content = &methods["get"]["responses"]["200"]["content"]["application/json"];
-        if content.is_null() {
+        // This node keeps no blobs; the tests of those that do look at these.
+        if content.is_null() || path.starts_with("/v1/blobs") || path.starts_with("/eth/") {
             continue;
         }
         let asked = path

@@ -1,14 +1,17 @@
 //! Transactions of every kind, signed by one of anvil's accounts.
 
 use alloy_consensus::transaction::RlpEcdsaEncodableTx;
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
+use alloy_consensus::{
+    SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip4844WithSidecar, TxEip7702, TxLegacy,
+};
 use alloy_eips::Typed2718;
 use alloy_eips::eip2718::Encodable2718;
 use alloy_eips::eip2930::{AccessList, AccessListItem};
-use alloy_eips::eip4844::kzg_to_versioned_hash;
+use alloy_eips::eip4844::{Blob, BlobTransactionSidecar, kzg_to_versioned_hash};
 use alloy_eips::eip7702::Authorization;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex};
 use k256::ecdsa::SigningKey;
+use secateur_sidecar::testdata;
 use serde_json::json;
 
 use crate::anvil::Anvil;
@@ -43,6 +46,11 @@ fn sign(key: &SigningKey, hash: &B256) -> Signature {
 }
 
 impl Wallet {
+    /// The same account, when it has sent so many transactions already.
+    pub fn at(nonce: u64) -> Self {
+        Self { nonce, ..Self::default() }
+    }
+
     fn address(&self) -> Address {
         Address::from_private_key(&self.key)
     }
@@ -139,6 +147,32 @@ impl Wallet {
             ..TxEip4844::default()
         };
         self.send(anvil, tx);
+    }
+
+    /// A transaction with real blobs, of the pool, as wallets send it: an anvil that does not
+    /// impersonate verifies them and serves them like a beacon node.
+    pub fn blobs(&mut self, anvil: &Anvil, which: &[usize]) -> Vec<B256> {
+        let pooled: Vec<_> = which.iter().map(|which| testdata::pooled(*which)).collect();
+        let of = |commitment: &secateur_sidecar::Commitment| kzg_to_versioned_hash(&commitment.0);
+        let hashes: Vec<B256> = pooled.iter().map(|blob| of(&blob.commitment)).collect();
+        let tx = TxEip4844 {
+            chain_id: CHAIN,
+            nonce: self.next(),
+            gas_limit: 21_000,
+            max_fee_per_gas: 20 * GWEI,
+            max_priority_fee_per_gas: GWEI,
+            to: Address::repeat_byte(0x22),
+            blob_versioned_hashes: hashes.clone(),
+            max_fee_per_blob_gas: 20 * GWEI,
+            ..TxEip4844::default()
+        };
+        let sidecar = BlobTransactionSidecar {
+            blobs: pooled.iter().map(|blob| Blob::from_slice(&blob.blob)).collect(),
+            commitments: pooled.iter().map(|blob| blob.commitment.0.into()).collect(),
+            proofs: pooled.iter().map(|blob| blob.proof.0.into()).collect(),
+        };
+        self.send(anvil, TxEip4844WithSidecar { tx, sidecar });
+        hashes
     }
 
     /// Another account lets its address be a contract.

@@ -1,0 +1,124 @@
+//! What is shown of blobs, as a directory or a node tells it. Only the fields that a text needs are
+//! here; `--json` prints all of them as they came.
+
+use secateur_core::{Height, Locator};
+use serde::Deserialize;
+
+/// When a height's bytes went.
+#[derive(Debug, Deserialize)]
+pub(super) struct Pruned {
+    pub(super) finalized: Height,
+    pub(super) at: u64,
+    pub(super) failures: u32,
+}
+
+/// Who signed for which copies.
+#[derive(Debug, Deserialize)]
+pub(super) struct Record {
+    pub(super) signer: String,
+    pub(super) form: String,
+    pub(super) locators: Vec<Locator>,
+    pub(super) archived_at_height: Height,
+    pub(super) archived_at: u64,
+    pub(super) verified_at: u64,
+}
+
+/// A blob that waits to be archived here.
+#[derive(Debug, Deserialize)]
+pub(super) struct Job {
+    pub(super) attempts: u32,
+    /// In milliseconds.
+    pub(super) due: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Blob {
+    pub(super) index: u32,
+    pub(super) state: String,
+    pub(super) commitment: String,
+    pub(super) versioned_hash: String,
+    pub(super) keccak: String,
+    pub(super) records: Vec<Record>,
+    pub(super) fetched_at: Option<u64>,
+    pub(super) job: Option<Job>,
+}
+
+/// A height.
+#[derive(Debug, Deserialize)]
+pub(super) struct HeightView {
+    pub(super) height: Height,
+    pub(super) round: Option<i32>,
+    pub(super) proposer: Option<String>,
+    pub(super) undecided: Vec<i32>,
+    pub(super) blobs: Vec<Blob>,
+    pub(super) hold: Option<String>,
+    pub(super) pruned: Option<Pruned>,
+}
+
+/// The whole story of a blob.
+#[derive(Debug, Deserialize)]
+pub(super) struct Story {
+    pub(super) height: Height,
+    pub(super) round: i32,
+    pub(super) proposer: String,
+    pub(super) blob_count: u32,
+    pub(super) stored_at: u64,
+    pub(super) decided_at: u64,
+    #[serde(flatten)]
+    pub(super) blob: Blob,
+    pub(super) here: bool,
+    pub(super) hold: Option<String>,
+    pub(super) pruned: Option<Pruned>,
+}
+
+/// The figures of all blobs.
+#[derive(Debug, Deserialize)]
+pub(super) struct Figures {
+    pub(super) heights: u64,
+    pub(super) pending: u64,
+    pub(super) archived: u64,
+    pub(super) pruned: u64,
+    pub(super) prune_failures: u64,
+    pub(super) rounds: u64,
+    pub(super) latest_decided: Option<Height>,
+    pub(super) latest_archived: Option<Height>,
+    pub(super) finalized: Option<Height>,
+    pub(super) oldest_unarchived: Option<Height>,
+    pub(super) jobs: u64,
+    pub(super) announcements: u64,
+    pub(super) pruner_backlog: Option<Height>,
+    pub(super) used_bytes: u64,
+    pub(super) budget_bytes: u64,
+    pub(super) disk_bytes: u64,
+}
+
+/// What a prune would do.
+#[derive(Debug, Deserialize)]
+pub(super) struct PlanView {
+    pub(super) limit: Option<Height>,
+    pub(super) heights: u64,
+    pub(super) blobs: u64,
+    pub(super) bytes: u64,
+    pub(super) first: Option<Height>,
+    pub(super) last: Option<Height>,
+    pub(super) held: Option<(Height, String)>,
+    pub(super) more: bool,
+}
+
+/// Why bytes stay, in words.
+pub(super) fn hold(hold: &str) -> &str {
+    match hold {
+        "not_finalized" => "the height is not final yet",
+        "retained" => "`sidecar.retain_blocks` keeps it for some blocks after it is final",
+        "not_archived" => "not every blob of the height has a verified notice",
+        "unbound_notice" => {
+            "all it has is a notice of the compatibility form, which is not enough under \
+             `sidecar.trust = signature`"
+        }
+        "not_fetched" => {
+            "no copy was fetched and compared here yet, and `sidecar.trust = fetch` wants that"
+        }
+        "unreadable" => "what would tell cannot be read here",
+        other => other,
+    }
+}

@@ -1,0 +1,276 @@
+//! `[sidecar]`: which blobs a node keeps, who it is among the validators, where copies go and who
+//! its peers are. What deliberately is not here: opening anything; that is `blobs`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secateur_core::CoreError;
+use secateur_sidecar::gossip::{MeshOptions, Peer};
+use secateur_sidecar::notice::{Signers, ValidatorTerm, Validators};
+use secateur_sidecar::reader::ServeArchived;
+use secateur_sidecar::{BLOB_LEN, MAX_BLOBS, Trust, ValidatorId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Layers, fits, number, positive, truth};
+use crate::error::NodeError;
+
+/// How much may be kept, and when it may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlobLimits {
+    pub(crate) budget_bytes: u64,
+    pub(crate) retain_blocks: u64,
+    pub(crate) max_blobs: u32,
+    pub(crate) trust: Trust,
+}
+
+/// A validator that this node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Validator {
+    pub(crate) id: ValidatorId,
+    pub(crate) key_file: PathBuf,
+}
+
+/// A place for copies of blobs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", deny_unknown_fields)]
+pub(crate) enum BlobPlace {
+    /// A directory.
+    #[serde(rename = "fs")]
+    Fs { name: String, path: PathBuf },
+    /// A bucket. Credentials come from a file of their own or from the environment.
+    #[serde(rename = "s3")]
+    S3 {
+        name: String,
+        url: String,
+        endpoint: Option<String>,
+        region: Option<String>,
+        #[serde(default)]
+        allow_http: bool,
+        credentials: Option<PathBuf>,
+        #[serde(default = "minute")]
+        timeout_seconds: u64,
+    },
+    /// load-s3-agent and its gateway.
+    #[serde(rename = "load-s3-agent")]
+    LoadS3 {
+        name: String,
+        agent: String,
+        gateway: String,
+        token_file: Option<PathBuf>,
+        ca_file: Option<PathBuf>,
+        /// A bucket of one's own makes it private.
+        bucket: Option<String>,
+        folder: Option<String>,
+        #[serde(default)]
+        allow_http: bool,
+        #[serde(default = "half_a_minute")]
+        timeout_seconds: u64,
+    },
+}
+
+const fn minute() -> u64 {
+    60
+}
+
+const fn half_a_minute() -> u64 {
+    30
+}
+
+impl BlobPlace {
+    /// The name by which notices refer to it.
+    pub(crate) fn name(&self) -> &str {
+        let (Self::Fs { name, .. } | Self::S3 { name, .. } | Self::LoadS3 { name, .. }) = self;
+        name
+    }
+
+    fn timeout(&self) -> u64 {
+        match self {
+            Self::Fs { .. } => minute(),
+            Self::S3 { timeout_seconds, .. } | Self::LoadS3 { timeout_seconds, .. } => {
+                *timeout_seconds
+            }
+        }
+    }
+}
+
+/// What a node is told of its blobs.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeBlobs {
+    pub(crate) enabled: bool,
+    pub(crate) limits: BlobLimits,
+    pub(crate) signers: Signers,
+    pub(crate) accept_v0: bool,
+    pub(crate) serve_archived: ServeArchived,
+    pub(crate) read_through: bool,
+    pub(crate) identity: Option<Validator>,
+    pub(crate) terms: Vec<ValidatorTerm>,
+    pub(crate) providers: Vec<BlobPlace>,
+    pub(crate) min_copies: usize,
+    pub(crate) at_once: usize,
+    pub(crate) rebroadcast_blocks: u64,
+    /// The peers, the token that is sent to them and wanted of them, how often they are asked.
+    pub(crate) mesh: MeshOptions,
+}
+
+impl NodeBlobs {
+    /// Reads and checks everything, whether blobs are kept or not: commands on a directory need it
+    /// too.
+    pub(crate) fn of(layers: &Layers) -> Result<Self, NodeError> {
+        let path = |name| layers.read(name, |text| Ok(PathBuf::from(text)));
+        let read = Self {
+            enabled: layers.must("sidecar.enabled", truth)?,
+            limits: limits(layers)?,
+            signers: layers.must("sidecar.signers", parsed)?,
+            accept_v0: layers.must("sidecar.accept_v0", truth)?,
+            serve_archived: layers.must("sidecar.serve_archived", serve)?,
+            read_through: layers.must("sidecar.read_through", truth)?,
+            identity: identity(layers)?,
+            terms: layers.read("sidecar.validators", list)?.unwrap_or_default(),
+            providers: layers.read("sidecar.providers", list)?.unwrap_or_default(),
+            min_copies: layers.must("sidecar.min_copies", |text| few(text, 16))?,
+            at_once: layers.must("sidecar.at_once", |text| few(text, 256))?,
+            rebroadcast_blocks: layers.must("sidecar.rebroadcast_blocks", positive)?,
+            mesh: MeshOptions {
+                peers: peers(layers)?,
+                token_file: path("sidecar.token_file")?,
+                ca_file: path("sidecar.ca_file")?,
+                ask_every: Duration::from_secs(layers.must("sidecar.ask_seconds", positive)?),
+                ..MeshOptions::default()
+            },
+        };
+        read.check()?;
+        Ok(read)
+    }
+
+    /// What does not go together.
+    fn check(&self) -> Result<(), NodeError> {
+        let refuse = |reason: String| Err(NodeError::Usage(reason));
+        if let Err(error) = Validators::new(&self.terms) {
+            return refuse(format!("sidecar.validators: {error}"));
+        }
+        let mut names = BTreeSet::new();
+        for place in &self.providers {
+            let name = place.name();
+            if !names.insert(name) {
+                return refuse(format!("sidecar.providers: two are called {name}"));
+            }
+            if place.timeout() == 0 {
+                return refuse(format!("sidecar.providers: timeout_seconds of {name} is 0"));
+            }
+        }
+        for Peer { name, url } in &self.mesh.peers {
+            let web = url.starts_with("http://") || url.starts_with("https://");
+            if name.is_empty() || !web || url.contains('@') {
+                // The address is not repeated: it may hold a secret that was put there by mistake.
+                return refuse(format!(
+                    "sidecar.peers: peer `{name}` needs a name and an address, http://… or \
+                     https://…, without a user"
+                ));
+            }
+        }
+        let there = self.providers.len();
+        let needs = [
+            (self.identity.is_some(), "sidecar.identity"),
+            (self.read_through, "sidecar.read_through"),
+            (self.limits.trust == Trust::Fetch, "sidecar.trust = fetch"),
+        ];
+        for (wanted, key) in needs {
+            if wanted && there == 0 {
+                return refuse(format!("{key} needs a place for copies in sidecar.providers"));
+            }
+        }
+        if self.identity.is_some() && self.min_copies > there {
+            let wanted = self.min_copies;
+            return refuse(format!(
+                "sidecar.min_copies = {wanted} is more than the {there} of sidecar.providers"
+            ));
+        }
+        match &self.identity {
+            Some(Validator { id, .. }) if !self.terms.iter().any(|term| term.id == *id) => {
+                refuse(format!("sidecar.identity {id} is not in sidecar.validators"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses heights that would not fit into the memory of answers: they could never be read.
+    pub(super) fn check_room(&self, answer_bytes: usize) -> Result<(), NodeError> {
+        // The bytes themselves, and twice as much where they are written as digits.
+        let needed = (self.limits.max_blobs as usize).saturating_mul(3 * BLOB_LEN);
+        if self.enabled && needed > answer_bytes {
+            return Err(NodeError::Usage(format!(
+                "sidecar.max_blobs = {} take {needed} bytes as an answer, and limits.answer_bytes is \
+                 {answer_bytes}; a height must fit into it",
+                self.limits.max_blobs
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn limits(layers: &Layers) -> Result<BlobLimits, NodeError> {
+    let bytes =
+        |text: &str| secateur_core::parse_bytes(text).map_err(|error: CoreError| error.to_string());
+    Ok(BlobLimits {
+        budget_bytes: layers.must("sidecar.budget_bytes", bytes)?,
+        retain_blocks: layers.must("sidecar.retain_blocks", number)?,
+        max_blobs: layers.must("sidecar.max_blobs", |text| match positive(text)? {
+            most if most <= u64::from(MAX_BLOBS) => u32::try_from(most).map_err(|e| e.to_string()),
+            _ => Err(format!("at most {MAX_BLOBS} are allowed")),
+        })?,
+        trust: layers.must("sidecar.trust", parsed)?,
+    })
+}
+
+fn identity(layers: &Layers) -> Result<Option<Validator>, NodeError> {
+    let id = layers.read("sidecar.identity", parsed)?;
+    let key_file = layers.read("sidecar.key_file", |text| Ok(PathBuf::from(text)))?;
+    match (id, key_file) {
+        (Some(id), Some(key_file)) => Ok(Some(Validator { id, key_file })),
+        (None, None) => Ok(None),
+        _ => Err(NodeError::Usage("sidecar.identity and sidecar.key_file go together".into())),
+    }
+}
+
+fn peers(layers: &Layers) -> Result<Vec<Peer>, NodeError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Entry {
+        name: String,
+        url: String,
+    }
+    let peers = layers.read("sidecar.peers", list::<Entry>)?.unwrap_or_default();
+    Ok(peers.into_iter().map(|Entry { name, url }| Peer { name, url }).collect())
+}
+
+/// A list of tables as TOML writes it in one line.
+fn list<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Whole<T> {
+        list: Vec<T>,
+    }
+    let whole: Result<Whole<T>, _> = toml::from_str(&format!("list = {text}"));
+    whole.map(|whole| whole.list).map_err(|error| error.message().to_owned())
+}
+
+fn parsed<T: std::str::FromStr<Err = CoreError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: CoreError| error.to_string())
+}
+
+fn few(text: &str, most: u64) -> Result<usize, String> {
+    match positive(text)? {
+        number if number <= most => fits(number),
+        _ => Err(format!("at most {most} is allowed")),
+    }
+}
+
+fn serve(text: &str) -> Result<ServeArchived, String> {
+    match text {
+        "until_pruned" => Ok(ServeArchived::UntilPruned),
+        "refuse" => Ok(ServeArchived::Refuse),
+        _ => Err("until_pruned or refuse is wanted".into()),
+    }
+}

@@ -1,0 +1,245 @@
+//! The desk of the blobs: the store in a data directory, or the node that has it open. Both give the
+//! same answers; those that are only told are JSON values in the node's own shape.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use secateur_core::Height;
+use secateur_sidecar::copies::Copies;
+use secateur_sidecar::engine::{BlobKey, BlobMeta, KeptRecord, PruneReport, StoredBlob};
+use secateur_sidecar::provider::Provider;
+use secateur_sidecar::reader::{Reader, ServeArchived};
+use secateur_store::{Clock as _, SystemClock};
+use serde_json::Value;
+
+use super::remote::Remote;
+use crate::blobs::{self, DiskSidecars};
+use crate::config::{self, Config, DEFAULT_FILE};
+use crate::data_dir::Claimed;
+use crate::error::NodeError;
+use crate::service::NodeFile;
+
+/// Heights that a plan looks at.
+const PLAN_HEIGHTS: usize = 100_000;
+/// Blobs of one page of records.
+pub(super) const PAGE: usize = 1_000;
+
+/// Where commands about blobs ask.
+pub(crate) enum BlobDesk {
+    /// Nobody has the directory open but this process.
+    Here(Local),
+    /// A node has it open.
+    There(Box<Remote>),
+}
+
+/// A directory that this process has for itself.
+pub(crate) struct Local {
+    store: Arc<DiskSidecars>,
+    providers: Vec<Arc<dyn Provider>>,
+    claimed: Claimed,
+}
+
+/// One step of a prune.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) heights: u64,
+    pub(crate) blobs: u64,
+    pub(crate) bytes: u64,
+    pub(crate) failures: u64,
+    pub(crate) first: Option<Height>,
+    pub(crate) last: Option<Height>,
+    pub(crate) held: Option<(Height, String)>,
+    pub(crate) more: bool,
+}
+
+/// A blob from a copy.
+#[derive(Debug)]
+pub(crate) struct FetchedBlob {
+    pub(crate) blob: bytes::Bytes,
+    pub(crate) commitment: String,
+    pub(crate) versioned_hash: String,
+    pub(crate) keccak: String,
+}
+
+/// A page of archive records.
+#[derive(Debug, Default)]
+pub(crate) struct RecordsPage {
+    pub(crate) records: Vec<Value>,
+    /// Where the next page begins; none if this was the last.
+    pub(crate) next: Option<BlobKey>,
+}
+
+impl BlobDesk {
+    /// Opens a directory's blobs, or finds the node that has them open. The configuration tells how
+    /// long they are kept, what a copy must have proved, and where copies are.
+    pub(crate) fn open(path: &Path, config: Option<&Path>) -> Result<Self, anyhow::Error> {
+        let claimed = match Claimed::existing(path) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
+                return match NodeFile::read(path) {
+                    Ok(Some(file)) if locked => Ok(Self::There(Box::new(Remote::new(path, file)?))),
+                    _ => Err(error),
+                };
+            }
+        };
+        let own = path.join(DEFAULT_FILE);
+        let file = config.or_else(|| own.is_file().then_some(own.as_path()));
+        let settings = Config::of(&config::base(file)?)?.sidecar;
+        let store = blobs::open_existing_at(path, claimed.chain_id(), &settings.limits)?
+            .ok_or_else(|| NodeError::NoBlobs(path.to_path_buf()))?;
+        let providers = blobs::providers(&settings)?;
+        Ok(Self::Here(Local { store, providers, claimed }))
+    }
+
+    /// The data directory.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Here(local) => local.claimed.path(),
+            Self::There(remote) => remote.path(),
+        }
+    }
+
+    /// Whether a node is at work on them.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self, Self::There(_))
+    }
+
+    /// The figures of all blobs.
+    pub(crate) fn figures(&self) -> Result<Value, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(serde_json::to_value(local.store.summary()?)?),
+            Self::There(remote) => remote.get("/v1/blobs"),
+        }
+    }
+
+    pub(crate) fn height(&self, height: Height) -> Result<Value, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(serde_json::to_value(local.store.status(height)?)?),
+            Self::There(remote) => remote.get(&format!("/v1/blobs/{height}")),
+        }
+    }
+
+    pub(crate) fn story(&self, height: Height, index: u32) -> Result<Value, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(serde_json::to_value(local.store.explain(height, index)?)?),
+            Self::There(remote) => remote.get(&format!("/v1/blobs/{height}/{index}")),
+        }
+    }
+
+    pub(crate) fn plan(&self) -> Result<Value, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(serde_json::to_value(local.store.plan(PLAN_HEIGHTS)?)?),
+            Self::There(remote) => remote.get("/v1/blobs/plan"),
+        }
+    }
+
+    /// One step of a prune.
+    pub(crate) fn prune(&self, before: Option<Height>) -> Result<Step, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(step(&local.store.prune_step(before.unwrap_or(Height::MAX))?)),
+            Self::There(remote) => remote.prune_blobs(before),
+        }
+    }
+
+    /// How many blobs are to be archived again is the answer.
+    pub(crate) fn retry(&self, height: Height) -> Result<u64, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(local.store.enqueue(height, SystemClock.now_millis())? as u64),
+            Self::There(remote) => remote.retry_blobs(height),
+        }
+    }
+
+    /// How many notices are to be told again is the answer.
+    pub(crate) fn rebroadcast(&self, height: Height) -> Result<u64, anyhow::Error> {
+        match self {
+            Self::Here(local) => Ok(local.store.reannounce(height)? as u64),
+            Self::There(remote) => remote.rebroadcast(height),
+        }
+    }
+
+    /// A blob from an archived copy that hashes right.
+    pub(crate) fn fetch(&self, height: Height, index: u32) -> Result<FetchedBlob, anyhow::Error> {
+        match self {
+            Self::Here(local) => local.fetch(height, index),
+            Self::There(remote) => remote.fetch_blob(height, index),
+        }
+    }
+
+    /// Archived blobs with their records, from a height on.
+    pub(crate) fn records(&self, from: BlobKey) -> Result<RecordsPage, anyhow::Error> {
+        match self {
+            Self::Here(local) => local.records(from),
+            Self::There(remote) => remote.blob_records(from),
+        }
+    }
+}
+
+fn step(report: &PruneReport) -> Step {
+    let PruneReport { heights, blobs, bytes, failures, first, last, first_held, more, .. } =
+        *report;
+    let held = first_held.map(|(height, hold)| {
+        let word = serde_json::to_value(hold).ok();
+        (height, word.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned())
+    });
+    Step { heights, blobs, bytes, failures, first, last, held, more }
+}
+
+impl Local {
+    fn fetch(&self, height: Height, index: u32) -> Result<FetchedBlob, anyhow::Error> {
+        let story = self.store.explain(height, index)?;
+        let mut locators = story.blob.records.iter().flat_map(|kept| &kept.record.locators);
+        let Some(first) = locators.next() else {
+            let reason = format!(
+                "nobody has signed for a copy of blob {index} of height {height} yet, so there is \
+                 none to fetch"
+            );
+            return Err(NodeError::Archive(reason).into());
+        };
+        if self.providers.is_empty() {
+            let reason = format!(
+                "no place for copies is configured here, and {} has one ({}); name it in \
+                 sidecar.providers of a configuration (--config <file>)",
+                first.provider, first.key
+            );
+            return Err(NodeError::Archive(reason).into());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting a runtime")?;
+        let reader = Reader::new(
+            Arc::clone(&self.store),
+            Copies::new(&self.providers),
+            ServeArchived::UntilPruned,
+            true,
+        );
+        let StoredBlob { meta, blob } = runtime.block_on(reader.fetch(height, index))?;
+        Ok(FetchedBlob {
+            blob,
+            commitment: meta.commitment.to_string(),
+            versioned_hash: meta.versioned_hash.to_string(),
+            keccak: meta.keccak.to_string(),
+        })
+    }
+
+    fn records(&self, from: BlobKey) -> Result<RecordsPage, anyhow::Error> {
+        let found = self.store.list_records(from, PAGE)?;
+        let next = found.last().filter(|_| found.len() == PAGE).map(|(meta, _)| {
+            let BlobKey { height, index } = meta.key();
+            BlobKey { height, index: index.saturating_add(1) }
+        });
+        let record = |(meta, records): &(BlobMeta, Vec<KeptRecord>)| {
+            serde_json::json!({
+                "height": meta.height,
+                "index": meta.index,
+                "commitment": meta.commitment,
+                "versioned_hash": meta.versioned_hash,
+                "keccak": meta.keccak,
+                "records": records,
+            })
+        };
+        Ok(RecordsPage { records: found.iter().map(record).collect(), next })
+    }
+}
