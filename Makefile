@@ -4,6 +4,7 @@ CARGO ?= cargo
 SIM := $(CARGO) run --release --quiet -p secateur-sim --
 # Both counts are floors: the programme checks at least so many distinct images.
 CRASH_IMAGES ?= 300000
+SIDECAR_SEEDS ?= 300
 FUZZ_SECONDS ?= 15
 NAME ?=
 
@@ -35,6 +36,8 @@ programme:
 	$(SIM) corrupt
 	$(SIM) faults
 	$(SIM) saboteurs
+	$(SIM) sidecar --seeds $(SIDECAR_SEEDS)
+	$(SIM) sidecar --saboteurs
 	$(SIM) kill
 
 fuzz:

@@ -37,6 +37,25 @@ pub fn images_of(point: &Point, rng: &mut Rng, mut visit: impl FnMut(Image)) {
     }
 }
 
+/// One image of the point, drawn: all that is pending, none of it, a beginning or any part of it,
+/// and now and then one write of it torn.
+pub fn image_of(point: &Point, rng: &mut Rng) -> Image {
+    let count = pending(point).count();
+    let end = rng.below(count as u64 + 1);
+    let kept: Vec<bool> = match rng.below(4) {
+        0 => vec![true; count],
+        1 => vec![false; count],
+        2 => (0..count as u64).map(|at| at < end).collect(),
+        _ => (0..count).map(|_| rng.flip()).collect(),
+    };
+    let is_write = |(_, op): &(usize, &FileOp)| matches!(op, FileOp::Write(..));
+    let writes: Vec<usize> =
+        pending(point).enumerate().filter(is_write).map(|(at, _)| at).collect();
+    let drawn = usize::try_from(rng.below(writes.len() as u64)).unwrap_or(0);
+    let torn = writes.get(drawn).copied().filter(|_| rng.below(3) == 0);
+    build(point, &Landing { kept, torn }, rng)
+}
+
 fn pending(point: &Point) -> impl Iterator<Item = &FileOp> {
     point.files.iter().flat_map(|file| &file.pending)
 }

@@ -20,6 +20,7 @@ pub mod readers;
 pub mod rng;
 pub mod saboteurs;
 pub mod script;
+pub mod sidecar;
 pub mod world;
 
 pub use clock::SimClock;

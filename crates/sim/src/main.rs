@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use parking_lot::Mutex;
+use secateur_sidecar::Sabotage as BlobSabotage;
 use secateur_sim::enumerate::Plan;
 use secateur_sim::script::Op;
-use secateur_sim::{corrupt, enumerate, faults, kill, saboteurs};
+use secateur_sim::{corrupt, enumerate, faults, kill, saboteurs, sidecar};
 use secateur_store::{Sabotage, StoreError};
 
 #[derive(Debug, Parser)]
@@ -73,6 +74,18 @@ enum Command {
         #[arg(long)]
         directory: PathBuf,
     },
+    /// Simulate four validators' blobs: crashes at every step, lying providers, signers and messages.
+    Sidecar {
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many seeds.
+        #[arg(long, default_value_t = 300)]
+        seeds: u64,
+        /// Plant each bug and check that the seeds catch it.
+        #[arg(long)]
+        saboteurs: bool,
+    },
     /// Plant each bug and check that it is caught.
     Saboteurs {
         /// The seed.
@@ -128,6 +141,12 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => finish(&[error.to_string()], "load failed", false),
         },
+        Command::Sidecar { seed, seeds, saboteurs: false } => {
+            let tally = sidecar::run(&sidecar::Plan { seed, seeds, bug: BlobSabotage::None });
+            let violations = tally.violations();
+            finish(&violations, &tally.line(), violations.is_empty())
+        }
+        Command::Sidecar { seed, seeds, saboteurs: true } => catch_blob_saboteurs(seed, seeds),
         Command::Saboteurs { seed } => catch_saboteurs(seed),
     }
 }
@@ -184,6 +203,18 @@ fn catch_saboteurs(seed: u64) -> ExitCode {
     let caught = verdicts.iter().filter(|verdict| verdict.caught_by.is_some()).count();
     let line = format!("saboteurs caught={caught} of={}", verdicts.len());
     finish(&[], &line, caught == verdicts.len())
+}
+
+fn catch_blob_saboteurs(seed: u64, seeds: u64) -> ExitCode {
+    let mut caught = 0;
+    for bug in BlobSabotage::ALL {
+        let tally = sidecar::run(&sidecar::Plan { seed, seeds, bug });
+        let first = tally.violations().into_iter().next();
+        println!("{bug:?}: {}", first.as_deref().unwrap_or("NOT CAUGHT"));
+        caught += usize::from(first.is_some());
+    }
+    let of = BlobSabotage::ALL.len();
+    finish(&[], &format!("sidecar saboteurs caught={caught} of={of}"), caught == of)
 }
 
 /// Prints what went wrong, then the one line that machines read.

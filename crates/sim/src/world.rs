@@ -151,6 +151,22 @@ impl World {
         self.inner.lock().calls
     }
 
+    /// Whether calls fail now and for ever: the power is out.
+    pub fn is_out(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.fault.is_some_and(|fault| fault.forever && inner.calls >= fault.at)
+    }
+
+    /// The power goes out now.
+    pub fn cut_power(&self) {
+        self.set_fault(Some(Fault { at: 0, forever: true }));
+    }
+
+    /// The present state, as a crash would find it.
+    pub fn point(&self) -> Point {
+        self.inner.lock().point()
+    }
+
     fn call(&self) -> io::Result<MutexGuard<'_, Inner>> {
         let mut inner = self.inner.lock();
         inner.calls += 1;
@@ -167,7 +183,17 @@ impl Inner {
     /// A crash before any call finds a subset of what is pending at the next barrier, so states
     /// are noted at barriers and between steps only.
     fn mark(&mut self) {
-        let point = Point {
+        if self.trace.is_none() {
+            return;
+        }
+        let point = self.point();
+        if let Some(trace) = &mut self.trace {
+            trace.push(point);
+        }
+    }
+
+    fn point(&self) -> Point {
+        Point {
             step: self.step,
             files: self
                 .files
@@ -179,9 +205,6 @@ impl Inner {
                 })
                 .collect(),
             index: self.index.clone(),
-        };
-        if let Some(trace) = &mut self.trace {
-            trace.push(point);
         }
     }
 

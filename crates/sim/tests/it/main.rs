@@ -25,5 +25,6 @@ mod recovery;
 mod runs;
 mod runs_strain;
 mod shared_commit;
+mod sidecar;
 mod tidy;
 mod together;
