@@ -8,6 +8,7 @@ pub mod index;
 mod index_evm;
 pub mod lookup;
 mod side;
+mod sidecar;
 mod versus;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::results::Report;
+use sidecar::{archiver, notice, start};
 
 /// How a benchmark is to be run.
 pub struct Setting {
@@ -41,7 +43,7 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 7] = [
+const ALL: [Benchmark; 10] = [
     Benchmark { name: append_prune::NAME, run: append_prune::run },
     Benchmark { name: lookup::NAME, run: lookup::run },
     Benchmark { name: export::NAME, run: export::run },
@@ -49,6 +51,9 @@ const ALL: [Benchmark; 7] = [
     Benchmark { name: archive::NAME, run: archive::run },
     Benchmark { name: index::NAME, run: index::run },
     Benchmark { name: index_evm::NAME, run: index_evm::run },
+    Benchmark { name: notice::NAME, run: notice::run },
+    Benchmark { name: archiver::NAME, run: archiver::run },
+    Benchmark { name: start::NAME, run: start::run },
 ];
 
 /// The benchmark of that name, or all of them.
