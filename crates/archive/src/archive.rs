@@ -13,6 +13,8 @@ use object_store::prefix::PrefixStore;
 use secateur_core::{Block, Height, Part};
 
 use crate::key::{chain_prefix, day_prefix};
+use crate::leftover::wanted_name;
+use crate::listing::top_of;
 use crate::part::{ObjectRange, PartReader};
 use crate::remote::{Remote, path_of};
 use crate::settings::s3_client;
@@ -98,13 +100,21 @@ impl Archive {
 
     /// The chains that have parts here, and names at the top that are no chain's.
     pub(crate) async fn top(&self) -> Result<(Vec<u64>, Vec<String>), ArchiveError> {
-        let list = || self.remote.store.list_with_delimiter(None);
-        let listed = self.remote.patiently("listing", "the archive", list).await?;
-        let mut foreign: Vec<String> =
-            listed.objects.into_iter().map(|meta| meta.location.to_string()).collect();
+        let (folders, mut foreign) = if let Some(root) = self.remote.directory.clone() {
+            // Not as `object_store` lists it: that passes over some names.
+            let listed = tokio::task::spawn_blocking(move || (top_of(&root), root)).await;
+            let (listed, root) =
+                listed.map_err(|e| ArchiveError::invalid("listing", e.to_string()))?;
+            listed.map_err(ArchiveError::stage("listing", &root))?
+        } else {
+            let list = || self.remote.store.list_with_delimiter(None);
+            let listed = self.remote.patiently("listing", "the archive", list).await?;
+            let others = listed.objects.into_iter().map(|meta| meta.location.to_string());
+            let folders = listed.common_prefixes.into_iter().map(|folder| folder.to_string());
+            (folders.collect::<Vec<String>>(), others.collect::<Vec<String>>())
+        };
         let mut chains = Vec::new();
-        for folder in listed.common_prefixes {
-            let name = folder.to_string();
+        for name in folders {
             let id = name.strip_prefix("chain=").and_then(|id| id.parse::<u64>().ok());
             match id.filter(|id| chain_prefix(*id).trim_end_matches('/') == name) {
                 Some(id) => chains.push(id),
@@ -137,7 +147,7 @@ impl Archive {
     ) -> impl Stream<Item = Result<ListedKey, ArchiveError>> + Send + use<> {
         self.remote.names(folder, after).try_filter_map(move |name| {
             let parsed = PartKey::parse(&name.key).ok();
-            if parsed.is_none() {
+            if parsed.is_none() && wanted_name(&name.key).is_none() {
                 tracing::warn!(key = name.key, "a name in the archive is no part's");
             }
             let listed = parsed.map(|(key, kind)| ListedKey { key, kind, size: name.size });

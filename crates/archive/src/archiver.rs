@@ -35,12 +35,11 @@ pub struct ArchiverOptions {
     /// Where parts end.
     pub grain: Grain,
     /// The lowest height of interest. An archive without parts at or above it begins here; one
-    /// with parts goes on behind the first unbroken run of them. After a rebase over pruned blocks
-    /// this is the height that the source still has.
+    /// with parts goes on in its first gap above this height, or behind its last part. After a
+    /// rebase over pruned blocks this is the height that the source still has.
     pub first: Height,
-    /// The last part that the caller knows to be settled: only what is behind it is listed when
-    /// the archiver opens. `None` lists everything.
-    pub settled: Option<Part>,
+    /// The oldest block that can be had. A gap that begins below it is left as it is.
+    pub oldest: Height,
     /// How far each block is checked before it is written.
     pub check: Check,
     /// How many finished parts may wait for their upload before [`Archiver::push`] refuses.
@@ -56,7 +55,7 @@ impl ArchiverOptions {
             codec,
             grain: Grain::default(),
             first,
-            settled: None,
+            oldest: 0,
             check: Check::Hash,
             max_waiting: 4,
         }
@@ -103,13 +102,18 @@ struct Waiting {
 }
 
 impl Archiver {
-    /// Opens the stage and finds the place to go on: behind what is listed, and behind finished
-    /// parts that wait in the stage. An unfinished one is discarded.
+    /// Opens the stage and finds the place to go on: in the first gap that can be filled or behind
+    /// what is listed, and behind finished parts that wait in the stage. An unfinished one is
+    /// discarded.
     pub async fn open(archive: Archive, options: ArchiverOptions) -> Result<Self, ArchiveError> {
         options.grain.check()?;
         let stage = Stage::open(&options.stage)?;
         let staged = stage.finished().await?;
+        archive.sweep(options.chain_id).await?;
         let place = Place::find(&archive, &options).await?;
+        if let (Some(_), Some(last)) = (place.previous, place.next.checked_sub(1)) {
+            archive.remote.metrics.verified(last);
+        }
         let (place, useful, useless) = place.with_stage(staged, options.chain_id)?;
         for part in useless {
             tracing::warn!(path = %part.path.display(), "a staged part does not follow; discarded");
@@ -132,6 +136,12 @@ impl Archiver {
         self.place.previous
     }
 
+    /// Whether it was opened in a gap that is full now. It takes no more blocks then; what waits can
+    /// be published, and one that is opened again goes on in the next gap or at the end.
+    pub fn is_filled(&self) -> bool {
+        self.place.is_filled()
+    }
+
     /// Takes the next block. If it begins a new part, or fills the current one, that one is
     /// finished and waits for [`Archiver::publish`].
     ///
@@ -139,6 +149,10 @@ impl Archiver {
     /// opened again, and its next height is lower then.
     pub async fn push(&mut self, block: &Block) -> Result<(), ArchiveError> {
         self.check_whole()?;
+        if self.is_filled() {
+            let reason = "its gap is filled; open it again, it goes on behind that";
+            return Err(ArchiveError::invalid("archiver", reason));
+        }
         if block.meta.height != self.place.next {
             let (expected, got) = (self.place.next, block.meta.height);
             return Err(ArchiveError::OutOfOrder { expected, got });
@@ -147,8 +161,14 @@ impl Archiver {
             let (height, got) = (block.meta.height, block.meta.parent_hash);
             return Err(ArchiveError::WrongParent { height, expected, got });
         }
+        let closes = self.place.gap.filter(|gap| gap.last == block.meta.height);
+        if let Some(gap) = closes.filter(|gap| gap.hash != block.meta.hash) {
+            let (height, expected) = (block.meta.height.saturating_add(1), block.meta.hash);
+            return Err(ArchiveError::WrongParent { height, expected, got: gap.hash });
+        }
         self.options.check.block(self.options.codec, self.options.chain_id, block)?;
-        let ends = |current: &Current| current.filling.ends_before(block, &self.options.grain);
+        let grain = self.grain();
+        let ends = |current: &Current| current.filling.ends_before(block, &grain);
         if self.current.as_ref().is_some_and(ends) {
             self.finish_part().await?;
         }
@@ -163,10 +183,15 @@ impl Archiver {
         self.place.next += 1;
         self.place.previous = Some(block.meta.hash);
         self.place.day = Some(current.filling.day);
-        let full = current.filling.is_full(&self.options.grain);
+        let full = closes.is_some() || current.filling.is_full(&grain);
         self.current = Some(current);
         self.broken = false;
         if full { self.finish_part().await } else { Ok(()) }
+    }
+
+    /// Where parts end: a gap is filled as the parts around it were cut.
+    fn grain(&self) -> Grain {
+        self.place.gap.map_or(self.options.grain, |gap| gap.grain)
     }
 
     fn begin_part(&self, block: &Block) -> Result<Current, ArchiveError> {
@@ -183,7 +208,7 @@ impl Archiver {
             parent_hash: block.meta.parent_hash,
             last_hash: block.meta.hash,
             origin: self.place.origin,
-            grain: self.options.grain,
+            grain: self.grain(),
         };
         let path = self.stage.unfinished(block.meta.height);
         Ok(Current { writer: PartWriter::create(&path, header)?, path, filling })

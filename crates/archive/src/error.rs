@@ -9,6 +9,8 @@ use std::time::Duration;
 use secateur_core::{BlockHash, CoreError, Height};
 use secateur_evm::EvmError;
 
+use crate::refusal;
+
 /// What went wrong with an archive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,7 +32,10 @@ pub enum ArchiveError {
         reason: String,
     },
     /// The object storage did not do what was asked.
-    #[error("{what} {key} failed: {source}; what is archived was not changed")]
+    #[error(
+        "{what} {key} failed: {source}; what is archived was not changed{}",
+        refusal::advice(.source)
+    )]
     Storage {
         /// What was asked.
         what: &'static str,
@@ -178,16 +183,8 @@ impl ArchiveError {
 
     /// Whether the same call may succeed later without a change of its input.
     pub fn is_retryable(&self) -> bool {
-        use object_store::Error as E;
         match self {
-            // 409 and 412 come as `AlreadyExists` and `Precondition`: another look compares.
-            Self::Storage { source, .. } => matches!(
-                source,
-                E::Generic { .. }
-                    | E::JoinError { .. }
-                    | E::AlreadyExists { .. }
-                    | E::Precondition { .. }
-            ),
+            Self::Storage { source, .. } => refusal::may_pass(source),
             Self::Timeout { .. } | Self::ReadBack { .. } | Self::StageFull { .. } => true,
             Self::Stage { source, .. } => source.kind() == io::ErrorKind::StorageFull,
             _ => false,

@@ -14,12 +14,14 @@ mod digest;
 mod error;
 mod grain;
 mod key;
+mod leftover;
 mod listing;
 mod manifest;
 mod metrics;
 mod objects;
 mod part;
 mod place;
+mod refusal;
 mod remote;
 mod settings;
 mod stage;
@@ -41,6 +43,6 @@ pub use part::{
     FileRange, MAX_PART_RAW, ObjectRange, PartHeader, PartReader, PartScan, PartWriter, RangeRead,
     read_part,
 };
-pub use settings::{Credentials, Retry, S3Settings, Settings, read_secret};
+pub use settings::{Credentials, Retry, S3Settings, Settings, check_endpoint, read_secret};
 pub use url::ArchiveUrl;
-pub use verify::{Depth, Finding, Progress, VerifyOptions, VerifyReport};
+pub use verify::{Depth, Finding, Leftovers, Progress, VerifyOptions, VerifyReport};

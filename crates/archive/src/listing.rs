@@ -180,9 +180,6 @@ impl Level {
         for entry in entries {
             let entry = entry?;
             let mut name = entry.file_name().to_string_lossy().into_owned();
-            if is_unfinished(&name) {
-                continue;
-            }
             // A link to a directory is not followed: it is listed as a name.
             let folder = entry.file_type()?.is_dir();
             if folder {
@@ -235,10 +232,17 @@ impl Walk {
     }
 }
 
-/// A write that was cut off leaves `name#1` behind; `object_store` passes over it as well.
-fn is_unfinished(name: &str) -> bool {
-    name.split_once('#')
-        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+/// What is right below the root of a directory: folders and everything else.
+pub(crate) fn top_of(root: &FilePath) -> io::Result<(Vec<String>, Vec<String>)> {
+    let (mut folders, mut others) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let folder = fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir());
+        if folder { folders.push(name) } else { others.push(name) }
+    }
+    others.sort_unstable();
+    Ok((folders, others))
 }
 
 #[cfg(test)]
@@ -257,6 +261,7 @@ mod tests {
             }
         }
         fs::write(dir.path().join("a/z#1"), "unfinished").unwrap();
+        wanted.push("a/z#1".to_owned());
         wanted.sort();
         let all = |after: Option<String>, page: usize| {
             walk(dir.path(), "", after, page).map_ok(|name| name.key).try_collect::<Vec<_>>()
@@ -270,7 +275,7 @@ mod tests {
         }
         let below = walk(dir.path(), "a", None, 2).map_ok(|name| name.key);
         let below: Vec<_> = below.try_collect().await.unwrap();
-        assert_eq!(below.len(), 8);
+        assert_eq!(below.len(), 9);
         let none = walk(dir.path(), "missing", None, 2).try_collect::<Vec<_>>().await.unwrap();
         assert!(none.is_empty());
     }

@@ -101,7 +101,10 @@ impl Remote {
         let mut attempt = 1;
         loop {
             let error = match self.ensure_once(key, content, size, sha256, &mut written).await {
-                Ok(()) if written => return Ok(Ensured::Written),
+                Ok(()) if written => {
+                    self.sweep_name(key).await;
+                    return Ok(Ensured::Written);
+                }
                 Ok(()) => return Ok(Ensured::WasThere),
                 Err(e) => e,
             };

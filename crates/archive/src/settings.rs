@@ -53,6 +53,21 @@ pub enum Credentials {
     File(PathBuf),
 }
 
+impl Credentials {
+    /// Reads the file, if it is one, as it would be read to be used.
+    pub fn check(&self) -> Result<(), ArchiveError> {
+        match self {
+            Self::Environment => Ok(()),
+            Self::File(path) => read_credentials(path).map(drop),
+        }
+    }
+}
+
+/// Refuses an endpoint that would be refused when it is used.
+pub fn check_endpoint(endpoint: &str, allow_http: bool) -> Result<(), ArchiveError> {
+    is_plain_http(endpoint, allow_http).map(drop)
+}
+
 /// How often a failed request is tried again, and how long to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {

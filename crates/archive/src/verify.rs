@@ -7,6 +7,7 @@ use secateur_core::{BlockHash, Height};
 
 use crate::archive::size_differs;
 use crate::key::chain_prefix;
+use crate::leftover::wanted_name;
 use crate::listing::Name;
 use crate::{Archive, ArchiveError, Check, Day, Kind, Manifest, PartKey};
 
@@ -106,8 +107,21 @@ pub struct VerifyReport {
     pub found: u64,
     /// An uploaded part behind the last listed one: an archiver is, or was, about to list it.
     pub unlisted: Option<String>,
+    /// What cut-off writes left behind: no fault, but bytes that nobody reads.
+    pub leftovers: Leftovers,
     /// Other chains that are in the archive too. Nothing was proved of them.
     pub other_chains: Vec<u64>,
+}
+
+/// Files that cut-off writes left in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Leftovers {
+    /// How many.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The first of them.
+    pub first: Option<String>,
 }
 
 impl VerifyReport {
@@ -185,6 +199,13 @@ struct Below {
 impl Walk<'_> {
     async fn name(&mut self, name: Name) -> Result<(), ArchiveError> {
         let Ok((key, kind)) = PartKey::parse(&name.key) else {
+            if self.archive.remote.directory.is_some() && wanted_name(&name.key).is_some() {
+                let left = &mut self.report.leftovers;
+                left.files += 1;
+                left.bytes += name.size;
+                left.first.get_or_insert(name.key);
+                return Ok(());
+            }
             self.report.add(Finding::Foreign { key: name.key });
             return Ok(());
         };

@@ -59,9 +59,9 @@ impl ErrorClass {
 pub enum IndexError {
     /// The next block was cut at the source.
     #[error(
-        "block {wanted} is pruned: the source holds nothing at or below block \
-         {pruned_before_block}; the index was not changed. Rebuild it from an archive, or set \
-         on_pruned = rebase to go on above the boundary and leave a row in `gaps`"
+        "block {wanted} is pruned, or in no part: the source has no block from there up to \
+         {pruned_before_block}; the index was not changed. Name a source that has them, a node or an \
+         archive, or set on_pruned = rebase to go on above and leave a row in `gaps`"
     )]
     Pruned {
         /// The block that was asked for.
@@ -102,6 +102,18 @@ pub enum IndexError {
     /// The source did not answer in time.
     #[error("source: no answer in time ({0})")]
     Timeout(String),
+    /// The source does not take a part that is in the archive.
+    #[error(
+        "the source does not take the part {key} ({reason}). It is in the archive and in the index, and \
+         was not acknowledged; if this archive is a copy beside the one that the node knows, set \
+         archive.acknowledge = false"
+    )]
+    PartRefused {
+        /// The part.
+        key: String,
+        /// What the source says.
+        reason: String,
+    },
     /// The source wants another token, or the index belongs to another chain.
     #[error("refused: {0}; nothing was changed")]
     Refused(String),
@@ -118,7 +130,7 @@ impl IndexError {
             Self::Sink { .. } => ErrorClass::Sink,
             Self::Net(_) => ErrorClass::Net,
             Self::Timeout(_) => ErrorClass::Timeout,
-            Self::Refused(_) => ErrorClass::Refused,
+            Self::Refused(_) | Self::PartRefused { .. } => ErrorClass::Refused,
         }
     }
 
@@ -130,6 +142,7 @@ impl IndexError {
             Self::Pruned { .. }
             | Self::InvalidCursor(_)
             | Self::Decode { .. }
+            | Self::PartRefused { .. }
             | Self::Refused(_) => false,
         }
     }

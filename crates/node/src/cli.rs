@@ -155,9 +155,9 @@ pub(crate) enum IndexVerb {
         /// The index that is moved: sqlite:<file>
         #[arg(long, value_name = "SINK")]
         from: String,
-        /// Where it goes: postgres://…
+        /// Where it goes: postgres://… [default: index.sink]
         #[arg(long, value_name = "SINK")]
-        to: String,
+        to: Option<String>,
     },
 }
 

@@ -76,6 +76,9 @@ pub(crate) enum NodeError {
     Failed(String),
     #[error("{0}; nothing was changed")]
     Archive(String),
+    /// A part of what was wanted was written.
+    #[error("{0}. To have the rest, archive it first and restore again: it goes on behind them")]
+    Restored(String),
     #[error("the archive is not whole: {}, above{hint}", plural(*found, "finding"))]
     ArchiveDamaged { found: u64, hint: &'static str },
     #[error(
@@ -114,7 +117,7 @@ impl NodeError {
             Self::Pruned(_) => Exit::Pruned,
             Self::Locked { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
-            Self::Archive(_) | Self::ArchiveDamaged { .. } => Exit::Archive,
+            Self::Archive(_) | Self::Restored(_) | Self::ArchiveDamaged { .. } => Exit::Archive,
         }
     }
 }

@@ -110,13 +110,20 @@ pub async fn archive_all(
     blocks: &[Block],
 ) -> Result<Vec<Part>, ArchiveError> {
     let mut parts = Vec::new();
-    let mut archiver = Archiver::open(archive.clone(), options).await?;
-    settle(&mut archiver, &mut parts).await?;
     let first = blocks.first().map_or(0, |block| block.meta.height);
-    let from = usize::try_from(archiver.next_height() - first).unwrap();
-    for block in &blocks[from..] {
-        archiver.push(block).await?;
+    loop {
+        let mut archiver = Archiver::open(archive.clone(), options.clone()).await?;
         settle(&mut archiver, &mut parts).await?;
+        let from = usize::try_from(archiver.next_height() - first).unwrap();
+        for block in &blocks[from..] {
+            if archiver.is_filled() {
+                break;
+            }
+            archiver.push(block).await?;
+            settle(&mut archiver, &mut parts).await?;
+        }
+        if !archiver.is_filled() {
+            return Ok(parts);
+        }
     }
-    Ok(parts)
 }

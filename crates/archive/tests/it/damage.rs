@@ -263,3 +263,45 @@ async fn a_node_reads_back_only_what_it_was_told() {
         assert!(small.archive.read_back(&wrong, Check::Framing).await.is_err(), "{wrong:?}");
     }
 }
+
+#[tokio::test]
+async fn what_cut_off_writes_left_is_told_and_swept_and_no_foreign_name_hides_behind_a_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = tempfile::tempdir().unwrap();
+    let archive = chain::directory(dir.path());
+    let blocks = chain::opaque(0, 20, 10);
+    let options = options(stage.path(), Codec::Opaque, 5);
+    let parts = archive_all(&archive, options.clone(), &blocks[..15]).await.unwrap();
+    let left = |key: &str, bytes: &[u8]| {
+        let path = dir.path().join(key);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let (there, object) = (parts[0].locator.key.as_str(), parts[1].locator.key.clone());
+    let json = object.replace(".zst", ".json");
+    let young = object.replace(&object[object.len() - 12..], "00000000.zst");
+    let ours = [
+        left(&format!("{there}#1"), b"12345"),
+        left(&format!("{json}#2"), b"123"),
+        left(&format!("{young}#1"), b"1"),
+    ];
+    let report = verify(&archive, Depth::Full).await;
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!((report.leftovers.files, report.leftovers.bytes), (3, 9));
+    // Those whose name is there go when an archiver comes, the others when they are old.
+    archive_all(&archive, options.clone(), &blocks).await.unwrap();
+    let is_there: Vec<bool> = ours.iter().map(|path| path.exists()).collect();
+    assert_eq!(is_there, [false, false, true]);
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(25);
+    std::fs::File::open(&ours[2]).unwrap().set_modified(long_ago).unwrap();
+    archive_all(&archive, options, &blocks).await.unwrap();
+    assert!(!ours[2].exists());
+
+    let day = there.rsplit_once('/').unwrap().0.to_owned();
+    for foreign in ["notes#1".to_owned(), format!("{day}/notes#1"), format!("{there}x#1")] {
+        let path = left(&foreign, b"x");
+        let report = verify(&archive, Depth::Quick).await;
+        assert_eq!(report.findings, [Finding::Foreign { key: foreign }]);
+        std::fs::remove_file(path).unwrap();
+    }
+}

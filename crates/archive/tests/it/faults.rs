@@ -1,7 +1,9 @@
 //! A bucket that times out before or after the write, answers errors, or gives back wrong bytes.
 
 use hyper::Method;
-use secateur_archive::{ArchiveError, Archiver, Codec, Depth, Retry};
+use secateur_archive::{
+    Archive, ArchiveError, Archiver, Codec, Credentials, Depth, Retry, S3Settings, Settings,
+};
 
 use crate::chain::{self, archive_all, options, settle};
 use crate::s3::{Bucket, Fault};
@@ -137,4 +139,33 @@ async fn wrong_credentials_are_not_tried_again_and_not_told() {
     assert!(!text.contains("hunter2"), "{text}");
     assert!(!format!("{archive:?}").contains("hunter2"));
     assert_eq!(error.exit_code(), 6);
+}
+
+/// Neither passes by waiting, and a listing hides both behind an error that says nothing.
+#[tokio::test]
+async fn wrong_credentials_and_a_missing_bucket_are_told_at_once() {
+    let bucket = Bucket::start().await;
+    let stage = tempfile::tempdir().unwrap();
+    let wrong = bucket.dir.path().join("wrong");
+    std::fs::copy(bucket.dir.path().join("credentials"), &wrong).unwrap();
+    let right = std::fs::read_to_string(&wrong).unwrap();
+    std::fs::write(&wrong, right.replace("= secret", "= wrong")).unwrap();
+    let place = |url: &str, credentials: &str| {
+        let s3 = S3Settings {
+            endpoint: Some(bucket.endpoint.clone()),
+            credentials: Credentials::File(bucket.dir.path().join(credentials)),
+            ..S3Settings::default()
+        };
+        Archive::open(&url.parse().unwrap(), &Settings { s3, retry: chain::quick() }).unwrap()
+    };
+    for (archive, advice) in [
+        (place("s3://history/x", "wrong"), "Check the credentials"),
+        (place("s3://nobody/x", "credentials"), "Check that the bucket is there"),
+    ] {
+        let opened = Archiver::open(archive, options(stage.path(), Codec::Opaque, 2)).await;
+        let error = opened.unwrap_err();
+        assert!(!error.is_retryable(), "{error}");
+        assert_eq!(error.exit_code(), 6);
+        assert!(error.to_string().contains(advice), "{error}");
+    }
 }

@@ -3,16 +3,16 @@
 //!
 //! Its place comes from the archive itself, never from the index's cursor: indexing and archiving
 //! do not wait for one another. Every step can be done twice, so after a crash it begins with what
-//! it finds: parts in the archive that the index does not know, parts that the source does not know,
-//! and finished parts in the stage.
+//! it finds: parts in the archive that the index does not know, parts that the index knows and the
+//! archive does not have, gaps, parts that the source does not know, and finished parts in the stage.
 
 mod metrics;
+mod notes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
 use secateur_archive::{
     Archive, ArchiveError, Archiver, ArchiverOptions, Check, Codec as PartCodec, Grain,
 };
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 pub use metrics::ArchiveMetrics;
 
 use crate::codec::Codec;
-use crate::source::{Blocks, Source, SourceBlock, status_of};
+use crate::source::{Blocks, Source, SourceBlock, SourceStatus, status_of};
 use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, stopped, unix_now};
 use crate::{IndexError, PartRow, Sink};
 
@@ -46,6 +46,8 @@ pub struct ArchivingOptions {
     pub check: Check,
     /// Where a new archive begins; none means at the source's oldest block.
     pub first: Option<Height>,
+    /// The last block; none to go on. A part that would need one above it is not finished.
+    pub until: Option<Height>,
     /// What to do when the next block is cut at the source.
     pub on_pruned: OnPruned,
     /// Whether parts are acknowledged to the source.
@@ -66,6 +68,7 @@ impl ArchivingOptions {
             grain: Grain::default(),
             check: Check::default(),
             first: None,
+            until: None,
             on_pruned: OnPruned::Stop,
             ack: true,
             follow: true,
@@ -152,7 +155,9 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         loop {
             let before = self.metrics.parts();
             let error = match self.session(first, &stop).await {
-                Ok(end) => return Ok(end),
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) if *stop.borrow() => return Ok(End::Stopped),
+                Ok(None) => continue,
                 Err(error) => error,
             };
             self.metrics.failed();
@@ -184,42 +189,37 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         }
     }
 
+    /// Archives until there is a reason to end; none means that a gap is filled, and that the place
+    /// is to be looked for again.
     async fn session(
         &self,
         first: Option<Height>,
         stop: &watch::Receiver<bool>,
-    ) -> Result<End, IndexError> {
+    ) -> Result<Option<End>, IndexError> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
-        self.catch_up_with_archive().await?;
+        self.agree_with_archive().await?;
         if self.options.ack {
             let again = self.acknowledge_again(status.archived, status.pruned_before);
             // The source may read a part for long. Whatever it does not hear of now, it does next time.
             tokio::select! {
-                () = stopped(stop.clone()) => return Ok(End::Stopped),
+                () = stopped(stop.clone()) => return Ok(Some(End::Stopped)),
                 acknowledged = again => acknowledged?,
             }
         }
-        let settled = self.sink.last_part().await?.map(|row| part_of(&row));
-        // An archive goes on where it ends, even if the source has cut those blocks: that is told.
-        let known = settled.as_ref().map(|part| part.first);
-        let first = first.or(known).or(status.oldest).unwrap_or(0);
-        let mut options = ArchiverOptions::new(
-            self.options.stage.clone(),
-            self.options.chain_id,
-            self.options.codec,
-            first,
-        );
-        options.grain = self.options.grain;
-        options.check = self.options.check;
-        options.settled = settled.filter(|part| part.last >= first);
-        let mut archiver = Archiver::open(self.archive.clone(), options).await.map_err(explain)?;
+        let mut archiver = self.open(first, &status).await?;
         let mut blocks = self.source.blocks(Some(archiver.next_height()), true);
         let (mut idle, mut looked) = (Backoff::new(), Instant::now());
         self.publish(&mut archiver, stop).await?;
         loop {
+            if archiver.is_filled() {
+                return Ok(None);
+            }
+            if self.options.until.is_some_and(|until| archiver.next_height() > until) {
+                return Ok(Some(End::Until));
+            }
             let next = tokio::select! {
                 biased;
-                () = stopped(stop.clone()) => return Ok(End::Stopped),
+                () = stopped(stop.clone()) => return Ok(Some(End::Stopped)),
                 next = blocks.next() => next?,
             };
             if looked.elapsed() >= LOOK || next.is_none() {
@@ -230,10 +230,10 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             }
             let Some(block) = next else {
                 if !self.options.follow {
-                    return Ok(End::CaughtUp);
+                    return Ok(Some(End::CaughtUp));
                 }
                 tokio::select! {
-                    () = stopped(stop.clone()) => return Ok(End::Stopped),
+                    () = stopped(stop.clone()) => return Ok(Some(End::Stopped)),
                     () = tokio::time::sleep(idle.wait()) => continue,
                 }
             };
@@ -245,31 +245,32 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         }
     }
 
+    /// Opens the archiver where it goes on: in the first gap that the source can fill, or at the
+    /// archive's end, even if the source has cut those blocks: that is told.
+    async fn open(
+        &self,
+        first: Option<Height>,
+        status: &SourceStatus,
+    ) -> Result<Archiver, IndexError> {
+        let begun = self.sink.last_part().await?.is_some();
+        let oldest = status.oldest.unwrap_or(0);
+        let first = first.unwrap_or(if begun { 0 } else { oldest });
+        let mut options = ArchiverOptions::new(
+            self.options.stage.clone(),
+            self.options.chain_id,
+            self.options.codec,
+            first,
+        );
+        options.oldest = oldest;
+        options.grain = self.options.grain;
+        options.check = self.options.check;
+        Archiver::open(self.archive.clone(), options).await.map_err(explain)
+    }
+
     /// A block with what names it.
     fn whole(&self, block: SourceBlock) -> Result<Block, IndexError> {
         let meta = self.codec.meta(&block)?;
         Ok(Block { meta, payloads: block.payloads })
-    }
-
-    /// Notes parts that are in the archive and not in the index.
-    async fn catch_up_with_archive(&self) -> Result<(), IndexError> {
-        let known = self.sink.last_part().await?;
-        let from = known.map_or(0, |row| row.block_to.saturating_add(1));
-        let mut listed = Box::pin(self.archive.parts(self.options.chain_id, from));
-        while let Some(manifest) = listed.next().await {
-            let part = manifest.map_err(explain)?.part(self.archive.provider());
-            if part.first < from {
-                let reason = format!(
-                    "part {} overlaps those that the index knows, up to block {}; run \
-                     `secateur archive verify`",
-                    part.locator.key,
-                    from.saturating_sub(1)
-                );
-                return Err(IndexError::ArchiveIo { reason, retryable: false });
-            }
-            self.sink.add_part(row_of(&part)?, unix_now()).await?;
-        }
-        Ok(())
     }
 
     /// Acknowledges parts that the source does not know, as far as it has their blocks.
@@ -332,10 +333,6 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             tracing::warn!(reason, key, "the source does not take a part that it has cut");
             return Ok(());
         }
-        Err(IndexError::Refused(format!(
-            "the source does not take the part {key} ({reason}). It is in the archive all the same; \
-             if this archive is a copy beside the one that the node knows, set \
-             archive.acknowledge = false"
-        )))
+        Err(IndexError::PartRefused { key: key.clone(), reason })
     }
 }

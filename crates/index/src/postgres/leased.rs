@@ -111,6 +111,10 @@ impl Sink for LeasedSink {
         }
     }
 
+    async fn row_at(&self, number: Height) -> Result<Option<BlockRow>, IndexError> {
+        self.sink().row_at(number).await
+    }
+
     async fn commit(&self, batch: Batch) -> Result<(), IndexError> {
         let next = batch.next.block_number;
         let result = write::commit(self.sink(), &batch, &self.fence()?).await;
@@ -133,6 +137,10 @@ impl Sink for LeasedSink {
 
     async fn add_part(&self, part: PartRow, at: u64) -> Result<(), IndexError> {
         self.sink().add_part(part, at).await
+    }
+
+    async fn forget_part(&self, block_from: Height) -> Result<(), IndexError> {
+        self.sink().forget_part(block_from).await
     }
 
     async fn parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {

@@ -117,6 +117,11 @@ impl PostgresSink {
         Ok(sink)
     }
 
+    /// Refuses an index that `promote` has not moved here in full.
+    pub async fn check_whole(&self) -> Result<(), IndexError> {
+        promote::refuse_half(&self.client().await?).await
+    }
+
     fn pool(address: &Address, options: PostgresOptions) -> Result<Self, IndexError> {
         let encrypted = address.config.get_ssl_mode() != SslMode::Disable;
         let tls = tls::Tls::new(encrypted, address.roots.as_deref())?;
@@ -187,6 +192,10 @@ impl Sink for PostgresSink {
         }
     }
 
+    async fn row_at(&self, number: Height) -> Result<Option<BlockRow>, IndexError> {
+        read::block_at(&self.client().await?, number).await
+    }
+
     async fn commit(&self, batch: Batch) -> Result<(), IndexError> {
         write::commit(self, &batch, &Fence::Cursor).await
     }
@@ -201,6 +210,10 @@ impl Sink for PostgresSink {
 
     async fn add_part(&self, part: PartRow, at: u64) -> Result<(), IndexError> {
         notes::add_part(&mut self.client().await?, &part, at).await
+    }
+
+    async fn forget_part(&self, block_from: Height) -> Result<(), IndexError> {
+        notes::forget_part(&self.client().await?, block_from).await
     }
 
     async fn parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {

@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 
 use super::failure::{Told as _, too_large};
 use super::write::{FIRST_WRITE, Fence, bigint, move_on, set_meta, stand};
-use super::{PostgresSink, read};
+use super::{PostgresSink, promote, read};
 use crate::sink::{Identity, Note, Retained};
 use crate::{GapRow, IndexError, PartRow, day_of};
 
@@ -59,6 +59,7 @@ pub(super) async fn bind(client: &mut Client, identity: &Identity) -> Result<(),
     let transaction = client.transaction().await.told("binding the index")?;
     let lock = "select pg_advisory_xact_lock($1)";
     transaction.execute(lock, &[&FIRST_WRITE]).await.told("binding the index")?;
+    promote::refuse_half(&transaction).await?;
     let meta = read::meta_in(&transaction).await?;
     let Identity { chain_id, codec, logs } = identity;
     if let Some(other) = meta.chain_id.filter(|known| known != chain_id) {
@@ -169,6 +170,13 @@ pub(super) async fn insert_part(
         "another part than {} begins at block {} already",
         part.object_key, part.block_from
     )))
+}
+
+/// Forgets an archive part.
+pub(super) async fn forget_part(client: &Client, block_from: u64) -> Result<(), IndexError> {
+    let delete = "delete from archive_parts where block_from = $1";
+    client.execute(delete, &[&bigint(block_from)?]).await.told(PART)?;
+    Ok(())
 }
 
 /// Drops the oldest range if it is due.

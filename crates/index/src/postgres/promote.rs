@@ -3,7 +3,7 @@
 //! and compared, and only then is it said to be done. Archive parts stay where they are; only their
 //! rows move. What deliberately does not live here: stopping the worker that writes the source.
 
-use deadpool_postgres::{Client, Transaction};
+use deadpool_postgres::{Client, GenericClient, Transaction};
 use secateur_core::{Cursor, Height};
 use tokio_postgres::types::ToSql;
 
@@ -23,6 +23,8 @@ const DOING: &str = "promoting an index";
 const STEP: u64 = 1_000;
 /// Where the target notes from where it is filled: the chain, and how far it was done.
 const MARK: &str = "promote";
+/// Where it notes, in the same words, that all of it was moved and compared.
+const DONE: &str = "promoted";
 /// What of `meta` moves. The cursor moves with the rows; sizes and versions are each side's own.
 const MOVED: [&str; 7] =
     ["chain_id", "codec", "logs", "logs_since", "last_head", "last_ingest_at", "last_error"];
@@ -147,6 +149,7 @@ async fn begin(to: &PostgresSink, source: &Source) -> Result<Height, IndexError>
         }
         None => set_meta(&transaction, MARK, &source.mark).await?,
     }
+    transaction.execute("delete from meta where key = $1", &[&DONE]).await.told(DOING)?;
     transaction.commit().await.told(DOING)?;
     Ok(cursor.map_or(0, |cursor| u64::try_from(cursor).unwrap_or(0)))
 }
@@ -359,14 +362,37 @@ async fn small(index: &impl IndexReader) -> Result<[Tally; 3], IndexError> {
     }
 }
 
-/// The cursor stands where the source's does.
+/// The cursor stands where the source's does: the target is an index from now on. Its size is that of
+/// the first day with which it begins, not what it grows by on it.
 async fn finish(to: &PostgresSink, source: &Source) -> Result<(), IndexError> {
-    let client = to.client().await?;
-    match read::cursor(&client).await? {
-        Some(cursor) if cursor.block_number >= source.cursor.block_number => Ok(()),
-        other => Err(IndexError::sink(format!(
-            "the target's cursor is {other:?} after the move, and the source's {:?}",
-            source.cursor
-        ))),
+    let mut client = to.client().await?;
+    let transaction = client.transaction().await.told(DOING)?;
+    match read::cursor(&transaction).await? {
+        Some(cursor) if cursor.block_number >= source.cursor.block_number => {}
+        other => {
+            return Err(IndexError::sink(format!(
+                "the target's cursor is {other:?} after the move, and the source's {:?}",
+                source.cursor
+            )));
+        }
     }
+    set_meta(&transaction, DONE, &source.mark).await?;
+    let size = "insert into meta (key, value) values ('size_bytes', secateur_size_bytes()::text) \
+        on conflict (key) do nothing";
+    transaction.execute(size, &[]).await.told(DOING)?;
+    transaction.commit().await.told(DOING)
+}
+
+/// Refuses an index that is only half moved here: a worker would go on in the middle of it.
+pub(super) async fn refuse_half(client: &impl GenericClient) -> Result<(), IndexError> {
+    let sql = "select m.value from meta m where m.key = $1 \
+        and not exists (select from meta d where d.key = $2 and d.value = m.value)";
+    let Some(row) = client.query_opt(sql, &[&MARK, &DONE]).await.told(DOING)? else {
+        return Ok(());
+    };
+    let mark: String = row.try_get(0).told(DOING)?;
+    Err(refused(format!(
+        "an index of {mark} is being moved here, and that is not done. Run `secateur index promote` \
+         again, which goes on where it is, or drop this one and begin with an empty database"
+    )))
 }

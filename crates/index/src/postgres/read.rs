@@ -56,7 +56,10 @@ pub(super) async fn block_below(
     block_at(client, below).await
 }
 
-async fn block_at(client: &Client, number: Height) -> Result<Option<BlockRow>, IndexError> {
+pub(super) async fn block_at(
+    client: &Client,
+    number: Height,
+) -> Result<Option<BlockRow>, IndexError> {
     let sql = format!("select {} from blocks where number = $1", BlockRow::COLUMNS);
     Ok(query(client, &sql, &[&bound(number)], decode::block).await?.pop())
 }

@@ -63,6 +63,12 @@ pub trait Sink: Send + Sync + 'static {
     /// The block below the cursor, if it is known: the next block stands on it.
     fn tip(&self) -> impl Future<Output = Result<Option<BlockRow>, IndexError>> + Send;
 
+    /// A block of a number, if its row is there: to compare it with the source's.
+    fn row_at(
+        &self,
+        number: Height,
+    ) -> impl Future<Output = Result<Option<BlockRow>, IndexError>> + Send;
+
     /// Writes a batch in one transaction: rows, cursor, `last_head`, `last_ingest_at` and the day's
     /// counts. A failure leaves everything where it was.
     fn commit(&self, batch: Batch) -> impl Future<Output = Result<(), IndexError>> + Send;
@@ -83,6 +89,12 @@ pub trait Sink: Send + Sync + 'static {
         &self,
         part: PartRow,
         at: u64,
+    ) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Forgets the part that begins at this block, if one is noted: the archive does not have it.
+    fn forget_part(
+        &self,
+        block_from: Height,
     ) -> impl Future<Output = Result<(), IndexError>> + Send;
 
     /// Archive parts from a first block on, oldest first; at most [`MAX_PAGE`].

@@ -11,7 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::{ErrorClass, day_of};
+use super::unix_now;
+use crate::{ErrorClass, IndexError, IndexReader, day_of};
 
 /// Milliseconds that writes are sorted by.
 const BUCKETS: [f64; 12] =
@@ -79,7 +80,7 @@ pub struct Metrics {
     today: Today,
 }
 
-/// What the day brought so far, by this worker.
+/// What the day brought so far.
 #[derive(Debug, Default)]
 struct Today {
     day: Mutex<u32>,
@@ -179,17 +180,17 @@ impl Metrics {
         to.register(name("sink_bytes"), "Bytes that the index takes", self.sink_bytes.clone());
         to.register(
             name("raw_bytes_today"),
-            "Payload bytes written today (UTC), since the start",
+            "Payload bytes written today (UTC)",
             self.today.raw_bytes.clone(),
         );
         to.register(
             name("zstd_bytes_today"),
-            "Bytes of parts written today (UTC), since the start",
+            "Bytes of parts written today (UTC)",
             self.today.zstd_bytes.clone(),
         );
         to.register(
             name("sink_growth_bytes_today"),
-            "By how much the index grew today (UTC), since the start",
+            "By how much the index grew today (UTC)",
             self.today.sink_growth_bytes.clone(),
         );
     }
@@ -219,6 +220,22 @@ impl Metrics {
         if before > 0 {
             self.today.sink_growth_bytes.inc_by(signed(bytes).saturating_sub(before));
         }
+    }
+
+    /// Takes over what an index says of itself, so that a worker with nothing to do tells the truth.
+    pub async fn resume(&self, index: &impl IndexReader, bytes: u64) -> Result<(), IndexError> {
+        let (meta, at) = (index.meta().await?, unix_now());
+        let today = index.days(None, 1).await?.into_iter().find(|row| row.day == day_of(at));
+        self.cursor.set(meta.cursor.map_or(0, |cursor| signed(cursor.block_number)));
+        self.last_export_at.set(meta.last_ingest_at.map_or(0, signed));
+        self.sink_bytes.set(signed(bytes));
+        self.turn(at);
+        if let Some(today) = today {
+            self.today.raw_bytes.set(signed(today.raw_bytes));
+            self.today.zstd_bytes.set(signed(today.compressed_bytes));
+            self.today.sink_growth_bytes.set(today.growth_bytes);
+        }
+        Ok(())
     }
 
     /// A new day begins at zero.

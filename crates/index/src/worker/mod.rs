@@ -24,7 +24,7 @@ pub use observe::{Event, Observer, Progress};
 
 use crate::codec::Codec;
 use crate::sink::{Identity, Note};
-use crate::source::{Source, SourceStatus, status_of};
+use crate::source::{Blocks as _, Source, SourceStatus, status_of};
 use crate::{GapRow, IndexError, Sink};
 use commit::{State, Writer};
 use pull::{Head, Puller, watch_head};
@@ -216,6 +216,7 @@ impl<S: Source, K: Sink> Worker<S, K> {
         if let (Some(head), Some(from)) = (status.head, from)
             && from > head.saturating_add(1)
         {
+            self.compare_at(head).await?;
             tracing::warn!(head, next = from, "the source is behind the index; it is waited for");
         }
         state.resume(self.sink.tip().await?, from.unwrap_or(0));
@@ -253,6 +254,26 @@ impl<S: Source, K: Sink> Worker<S, K> {
         // Whoever fails first ends the other; the writer's trouble is the nearer one.
         written?;
         pulled
+    }
+
+    /// Refuses a source that is behind the index and ends with another block than the index has
+    /// there: waiting for it would be waiting for another chain.
+    async fn compare_at(&self, head: Height) -> Result<(), IndexError> {
+        let Some(ours) = self.sink.row_at(head).await?.and_then(|row| row.hash) else {
+            return Ok(());
+        };
+        let mut blocks = self.source.blocks(Some(head), true);
+        let Some(block) = blocks.next().await?.filter(|block| block.height == head) else {
+            return Ok(());
+        };
+        let theirs = self.codec.meta(&block)?.hash;
+        if theirs == ours {
+            return Ok(());
+        }
+        Err(IndexError::Refused(format!(
+            "block {head} of the source, its last one, is {theirs}, and the index has {ours}: the \
+             index is of another chain. Use another index, or another source"
+        )))
     }
 
     /// Notes an error where it is looked for. The index may be what failed.

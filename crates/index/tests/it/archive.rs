@@ -1,5 +1,7 @@
 //! Archiving beside an index, and an index built again from the archive alone.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,45 +14,65 @@ use secateur_index::sink::Sink as _;
 use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::source::ArchiveSource;
 use secateur_index::worker::End;
-use secateur_index::{ErrorClass, IndexError, LogFilter};
+use secateur_index::{ErrorClass, IndexError, LogFilter, PartRow};
 use tokio::sync::watch;
 
 use crate::chain::{CHAIN_ID, History, StoreSource, blocks, dump, options, run};
 
-struct Room {
+pub struct Room {
     dir: tempfile::TempDir,
     archive: Archive,
 }
 
 impl Room {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    pub fn new() -> Self {
+        Self::over(tempfile::tempdir().unwrap())
+    }
+
+    fn over(dir: tempfile::TempDir) -> Self {
         let place = dir.path().join("archive");
         let url: ArchiveUrl = place.to_str().unwrap().parse().unwrap();
         let archive = Archive::create(&url, &Settings::default()).unwrap();
         Self { dir, archive }
     }
 
-    fn sink(&self, name: &str) -> SqliteSink {
+    /// As after a restart: nothing was counted yet.
+    pub fn restarted(self) -> Self {
+        Self::over(self.dir)
+    }
+
+    pub fn sink(&self, name: &str) -> SqliteSink {
         SqliteSink::open(&self.dir.path().join(name)).unwrap()
     }
 
-    async fn archive(&self, source: StoreSource, sink: SqliteSink) -> End {
+    pub async fn archive(&self, source: StoreSource, sink: SqliteSink) -> End {
         self.try_archive(source, sink).await.unwrap()
     }
 
     async fn try_archive(&self, source: StoreSource, sink: SqliteSink) -> Result<End, IndexError> {
+        self.try_archive_with(source, sink, &mut Registry::default(), |_| {}).await
+    }
+
+    /// The same, with metrics in a registry and other options.
+    pub async fn try_archive_with(
+        &self,
+        source: StoreSource,
+        sink: SqliteSink,
+        registry: &mut Registry,
+        change: impl FnOnce(&mut ArchivingOptions),
+    ) -> Result<End, IndexError> {
         let stage = self.dir.path().join("stage");
         let mut options = ArchivingOptions::new(CHAIN_ID, PartCodec::Evm, stage);
         options.grain = Grain { max_blocks: Some(16), ..Grain::default() };
         options.follow = false;
+        change(&mut options);
         let archiving = Archiving {
             source: Arc::new(source),
             sink: Arc::new(sink),
             archive: self.archive.clone(),
             codec: Arc::new(EvmCodec::new(CHAIN_ID, Verify::Off, LogFilter::Off)),
             options,
-            metrics: Arc::new(ArchiveMetrics::new(&mut Registry::default())),
+            metrics: Arc::new(ArchiveMetrics::new(registry)),
             totals: None,
             observer: Arc::new(()),
         };
@@ -109,4 +131,128 @@ async fn an_index_built_from_parts_equals_one_built_from_the_node() {
     run(source, room.sink("again.sqlite"), options()).await.unwrap();
     let path = |name: &str| room.dir.path().join(name);
     assert_eq!(dump(&path("again.sqlite")), dump(&path("node.sqlite")));
+}
+
+impl Room {
+    /// Removes one part from the archive; what of it is for the caller to say.
+    fn remove(&self, row: &PartRow, endings: &[&str]) {
+        let object = self.dir.path().join("archive").join(&row.object_key);
+        for ending in endings {
+            std::fs::remove_file(object.with_extension(ending)).unwrap();
+        }
+    }
+
+    /// Every file of the archive with its bytes.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let (mut files, mut folders) = (BTreeMap::new(), vec![self.dir.path().join("archive")]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.insert(path.clone(), std::fs::read(path).unwrap());
+                }
+            }
+        }
+        files
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_part_is_missing_comes_back_with_the_same_bytes_whether_the_index_knew_it_or_not()
+{
+    let history = History::new(&blocks(100));
+    let room = Room::new();
+    let known = room.sink("known.sqlite");
+    room.archive(history.source(), known.clone()).await;
+    let (parts, files) = (known.parts(0, 100).await.unwrap(), room.files());
+    assert_eq!(parts.len(), 6);
+    let endings: [&[&str]; 2] = [&["zst", "json"], &["json"]];
+    for (round, gone) in [vec![0], vec![2], vec![5], vec![0, 1, 3], vec![4, 5]].iter().enumerate() {
+        for (way, endings) in endings.iter().enumerate() {
+            for fresh in [false, true] {
+                for part in gone {
+                    room.remove(&parts[*part], endings);
+                }
+                let name = format!("{round}-{way}.sqlite");
+                let sink = if fresh { room.sink(&name) } else { known.clone() };
+                let end = room.archive(history.source(), sink.clone()).await;
+                assert_eq!(end, End::CaughtUp);
+                assert_eq!(room.files(), files, "parts {gone:?} without {endings:?}");
+                assert_eq!(sink.parts(0, 100).await.unwrap(), parts);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gap_that_the_source_has_cut_stays_and_the_archive_goes_on() {
+    let chain = blocks(100);
+    let history = History::new(&chain[..70]);
+    let room = Room::new();
+    let sink = room.sink("index.sqlite");
+    room.archive(history.source(), sink.clone()).await;
+    let parts = sink.parts(0, 100).await.unwrap();
+    room.remove(&parts[1], &["zst", "json"]);
+    let cut = history.source().beginning_at(40);
+    history.append(&chain[70..]);
+    assert_eq!(room.archive(cut, sink.clone()).await, End::CaughtUp);
+    let ends = |parts: Vec<PartRow>| -> Vec<_> { parts.iter().map(|part| part.block_to).collect() };
+    assert_eq!(ends(sink.parts(0, 100).await.unwrap()), [15, 47, 63, 79, 95]);
+    // Whoever has the blocks fills it.
+    room.archive(history.source(), sink.clone()).await;
+    assert_eq!(ends(sink.parts(0, 100).await.unwrap()), [15, 31, 47, 63, 79, 95]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_of_one_archive_that_is_given_another_one_fills_that_and_notes_its_parts() {
+    let history = History::new(&blocks(40));
+    let mut room = Room::new();
+    let sink = room.sink("index.sqlite");
+    room.archive(history.source(), sink.clone()).await;
+    let url: ArchiveUrl = room.dir.path().join("other").to_str().unwrap().parse().unwrap();
+    room.archive = Archive::create(&url, &Settings::default()).unwrap();
+    room.archive(history.source(), sink.clone()).await;
+    let parts = sink.parts(0, 10).await.unwrap();
+    assert_eq!(parts.len(), 2);
+    assert!(parts.iter().all(|part| part.provider == room.archive.provider()), "{parts:?}");
+    assert_eq!(room.archive.ends(CHAIN_ID).await.unwrap(), Some((0, 31)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_block_above_the_last_wanted_one_is_archived() {
+    let history = History::new(&blocks(100));
+    let room = Room::new();
+    let sink = room.sink("index.sqlite");
+    for (until, last) in [(30, 15), (30, 15), (31, 31), (10, 31), (99, 95)] {
+        let mut registry = Registry::default();
+        let change = |options: &mut ArchivingOptions| {
+            (options.until, options.follow) = (Some(until), true);
+        };
+        let end = room.try_archive_with(history.source(), sink.clone(), &mut registry, change);
+        assert_eq!(end.await.unwrap(), End::Until);
+        let part = sink.last_part().await.unwrap().unwrap();
+        assert_eq!(part.block_to, last, "up to block {until}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hole_in_an_archive_that_is_a_source_is_told_as_what_it_is() {
+    let history = History::new(&blocks(64));
+    let room = Room::new();
+    let sink = room.sink("parts.sqlite");
+    room.archive(history.source(), sink.clone()).await;
+    let parts = sink.parts(0, 10).await.unwrap();
+    room.remove(&parts[1], &["zst", "json"]);
+    let source = ArchiveSource::new(room.archive.clone(), CHAIN_ID, Check::Hash);
+    let error = run(source, room.sink("again.sqlite"), options()).await.unwrap_err();
+    assert_eq!(error, IndexError::Pruned { wanted: 16, pruned_before_block: 31 });
+    let error = error.to_string();
+    // It has 0 to 15, and it is an archive already.
+    assert!(
+        !error.contains("nothing at or below") && !error.contains("from an archive"),
+        "{error}"
+    );
+    assert!(error.contains("no block from there up to 31"), "{error}");
 }

@@ -62,6 +62,7 @@ impl History {
             acked: Arc::default(),
             failures: Arc::default(),
             chain_id: None,
+            oldest: None,
             registered: Arc::default(),
         }
     }
@@ -71,6 +72,11 @@ impl StoreSource {
     /// The same, and says which chain it has.
     pub fn of_chain(self, id: u64) -> Self {
         Self { chain_id: Some(id), ..self }
+    }
+
+    /// The same, and says that it has nothing below this block.
+    pub fn beginning_at(self, oldest: Height) -> Self {
+        Self { oldest: Some(oldest), ..self }
     }
 }
 
@@ -87,6 +93,8 @@ pub struct StoreSource {
     pub acked: Arc<Mutex<Vec<Height>>>,
     /// What it says of its chain.
     chain_id: Option<u64>,
+    /// What it says of its oldest block, if not the truth.
+    oldest: Option<Height>,
     pub registered: Arc<Mutex<Vec<String>>>,
 }
 
@@ -106,7 +114,7 @@ impl Source for StoreSource {
         Ok(SourceStatus {
             chain_id: self.chain_id,
             head: self.store.get_head(),
-            oldest: status.oldest_kept_block,
+            oldest: self.oldest.or(status.oldest_kept_block),
             pruned_before: status.pruned_before_block,
             archived: None,
         })

@@ -11,6 +11,7 @@
 mod archive;
 mod chain;
 mod grpc;
+mod metrics;
 mod pipeline;
 mod resume;
 mod worker;

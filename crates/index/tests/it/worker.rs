@@ -179,9 +179,16 @@ async fn an_index_of_another_chain_is_refused_by_its_last_block() {
             block
         })
         .collect();
-    let error = run(History::new(&other).source(), sink.clone(), options()).await.unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Refused);
-    assert!(error.to_string().contains("another chain"), "{error}");
+    // One that is longer, and one that ends below the index and would be waited for.
+    for length in [30, 5] {
+        let other = History::new(&other[..length]);
+        let error = run(other.source(), sink.clone(), options()).await.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Refused);
+        assert!(error.to_string().contains("another chain"), "{error}");
+    }
+    // The same chain, shorter: that one comes.
+    let end = run(History::new(&chain[..5]).source(), sink.clone(), options()).await.unwrap();
+    assert_eq!(end, End::CaughtUp);
     let error =
         run(history.source(), sink.clone(), WorkerOptions { chain_id: CHAIN_ID + 1, ..options() })
             .await

@@ -97,6 +97,15 @@ async fn a_promoted_index_is_equal_and_the_worker_goes_on_with_it() {
     fill(&direct).await;
     assert_eq!(dump(&url).await, dump(&direct_url).await, "as if it had always been here");
     sink.bind(&identity(7)).await.unwrap();
+    // What was moved is not what a day grew by.
+    let grown = "select coalesce(sum(abs(growth_bytes)), 0)::bigint from metrics_daily";
+    let before = number(&url, grown).await;
+    sink.maintain(GENESIS + 86_400 * 9_000).await.unwrap();
+    let size = i64::try_from(sink.size_bytes().await.unwrap()).unwrap();
+    assert!(number(&url, grown).await - before < size / 2, "of {size} bytes");
+    let own = "delete from metrics_daily where day = date '1970-01-01' + $1::integer";
+    let day = i32::try_from(GENESIS / 86_400 + 9_000).unwrap();
+    connect(&url).await.execute(own, &[&day]).await.unwrap();
     // Again changes nothing, also after the worker went on.
     assert_eq!(promote(&sqlite, &sink, |_| ()).await.unwrap(), done);
     sink.commit(batch(101_200..101_300)).await.unwrap();
@@ -116,6 +125,12 @@ async fn one_that_was_broken_off_goes_on_where_it_was() {
     let error = promote(&sqlite, &sink, |_| ()).await.unwrap_err();
     assert!(error.to_string().contains("no more"), "{error}");
     assert!(number(&url, "select count(*) from blocks").await > 2_000);
+    // No worker goes on in the middle of it.
+    for refused in [sink.check_whole().await, sink.bind(&identity(7)).await] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Refused);
+        assert!(error.to_string().contains("promote` again"), "{error}");
+    }
     client.batch_execute("drop function fail() cascade").await.unwrap();
     let mut first = None;
     promote(&sqlite, &open(&url).await, |progress| {
@@ -124,6 +139,7 @@ async fn one_that_was_broken_off_goes_on_where_it_was() {
     .await
     .unwrap();
     assert_eq!(first, Some(99_990), "what was moved is not moved again");
+    sink.check_whole().await.unwrap();
     assert_eq!(listing(&sink).await, listing(&sqlite).await);
 }
 

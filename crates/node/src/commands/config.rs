@@ -27,7 +27,9 @@ struct Sound {
 pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         ConfigVerb::Check(args) => {
-            let config = Config::of(&config::layers(args)?)?;
+            let layers = config::layers(args)?;
+            let config = Config::of(&layers)?;
+            config::check_index(&layers)?;
             check_bind(&config)?;
             check_files(&config)?;
             ui.answer(&Sound { sound: true }, || "the configuration is sound\n".into())

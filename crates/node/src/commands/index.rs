@@ -15,12 +15,12 @@ use tokio::sync::watch;
 
 use super::node::start_log;
 use crate::cli::{IndexArgs, IndexCommand, IndexVerb};
-use crate::config::{self, Log};
+use crate::config::{self, Layers, Log};
 use crate::crypto;
 use crate::data_dir::DEFAULT_DATA;
 use crate::error::NodeError;
 use crate::indexer::{self, Done, Look, RowsInto, no_password};
-use crate::ui::words::{count, height};
+use crate::ui::words::{count, height, plural};
 use crate::ui::{Progress, Sheet, Ui};
 
 /// The exit code of a second signal, which does not wait: that of an interrupted shell command.
@@ -32,7 +32,10 @@ pub(crate) fn run(
     ui: Ui,
 ) -> Result<(), anyhow::Error> {
     match command.verb {
-        Some(IndexVerb::Promote { from, to }) => promote(&from, &to, ui),
+        Some(IndexVerb::Promote { from, to }) => {
+            let layers = config::base(command.args.config.as_deref())?;
+            promote(&from, &target(to, &layers)?, ui)
+        }
         None => work(&command.args, named, ui),
     }
 }
@@ -42,7 +45,7 @@ fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::
     start_log(&Log::of(&layers)?)?;
     let data = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let job = config::job(&layers, args, &data)?;
-    let look = Arc::new(Look::new(ui));
+    let look = Arc::new(Look::new(ui, &job.source));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("secateur-index")
@@ -87,7 +90,13 @@ fn text(done: &Done) -> String {
     if let Some(logs) = &done.logs {
         // A long list of addresses is in the configuration, and in the index.
         let which = if logs == "all" { "all" } else { "chosen ones" };
-        sheet.row("logs", format_args!("{which}, from block {} on", height(done.logs_since)));
+        // From the beginning means from wherever the index begins.
+        match done.logs_since.filter(|since| *since > 0) {
+            Some(since) => {
+                sheet.row("logs", format_args!("{which}, from block {} on", count(since)))
+            }
+            None => sheet.row("logs", which),
+        };
     }
     sheet.row("index", format_bytes(done.sink_bytes));
     sheet.finish()
@@ -101,8 +110,21 @@ struct Moved {
     next: Height,
 }
 
+/// Where an index is moved: as it was named, else where the configuration says that rows go. An
+/// address with a password is for the latter.
+fn target(named: Option<String>, layers: &Layers) -> Result<String, NodeError> {
+    if let Some(to) = named {
+        no_password("to", &to)?;
+        return Ok(to);
+    }
+    layers.read("index.sink", |text| Ok(text.to_owned()))?.ok_or_else(|| {
+        NodeError::Usage(
+            "name where the index goes: --to postgres://…, or SECATEUR_INDEX_SINK".into(),
+        )
+    })
+}
+
 fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
-    no_password("to", to)?;
     let places = (RowsInto::parse(from), RowsInto::parse(to));
     let (Ok(RowsInto::Sqlite(from)), Ok(RowsInto::Postgres(to))) = places else {
         let reason = "an index is moved --from sqlite:<file> --to postgres://…";
@@ -125,7 +147,8 @@ fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
     ui.answer(&moved, || {
         let mut sheet = Sheet::default();
         for (table, rows) in &moved.tables {
-            sheet.row(table, format_args!("{} rows, the same on both sides", count(*rows)));
+            let rows = plural(*rows, "row");
+            sheet.row(table, format_args!("{rows}, the same on both sides"));
         }
         sheet.row(
             "next",
@@ -133,4 +156,35 @@ fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
         );
         sheet.finish()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn an_address_with_a_password_is_promoted_to_as_the_refusal_advises() {
+        let mut layers = Layers::defaults();
+        let address = "postgres://me:secret@host/db".to_owned();
+        let error = target(Some(address.clone()), &layers).unwrap_err().to_string();
+        assert!(error.contains("SECATEUR_INDEX_SINK") && error.contains("leave --to"), "{error}");
+        let error = target(None, &layers).unwrap_err().to_string();
+        assert!(error.contains("SECATEUR_INDEX_SINK"), "{error}");
+        layers.flag("index.sink", "sink", Some(address.clone()));
+        assert_eq!(target(None, &layers).unwrap(), address);
+        Cli::try_parse_from(["secateur", "index", "promote", "--from", "sqlite:x"]).unwrap();
+    }
+
+    #[test]
+    fn logs_from_the_beginning_name_no_block() {
+        let logs = |since| {
+            let logs = Some("all".to_owned());
+            text(&Done { logs, logs_since: Some(since), ..Done::default() })
+        };
+        assert!(!logs(0).contains("from block"), "{}", logs(0));
+        assert!(logs(2_837).contains("all, from block 2,837 on"), "{}", logs(2_837));
+    }
 }

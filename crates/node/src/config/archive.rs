@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secateur_archive::{ArchiveUrl, Credentials, Retry, S3Settings, Settings};
+use secateur_archive::{ArchiveUrl, Credentials, Retry, S3Settings, Settings, check_endpoint};
 
-use super::{Layers, fits, positive, truth};
+use super::{Layers, fits, plainly, positive, truth};
 use crate::error::NodeError;
 
 /// An archive and how it is reached.
@@ -61,7 +61,7 @@ impl NodeArchive {
 }
 
 fn url(text: &str) -> Result<ArchiveUrl, String> {
-    text.parse().map_err(|error: secateur_archive::ArchiveError| error.to_string())
+    text.parse().map_err(plainly::<secateur_archive::ArchiveError>)
 }
 
 /// How an archive is reached.
@@ -69,11 +69,14 @@ pub(super) fn settings(layers: &Layers) -> Result<Settings, NodeError> {
     let text = |name| layers.read(name, |text| Ok(text.to_owned()));
     let credentials = layers.read("archive.credentials", |text| Ok(PathBuf::from(text)))?;
     let seconds = layers.must("archive.timeout_seconds", positive)?;
+    let allow_http = layers.must("archive.allow_http", truth)?;
     Ok(Settings {
         s3: S3Settings {
-            endpoint: text("archive.endpoint")?,
+            endpoint: layers.read("archive.endpoint", |text| {
+                check_endpoint(text, allow_http).map(|()| text.to_owned()).map_err(plainly)
+            })?,
             region: text("archive.region")?,
-            allow_http: layers.must("archive.allow_http", truth)?,
+            allow_http,
             credentials: credentials.map_or(Credentials::Environment, Credentials::File),
         },
         retry: Retry { request_timeout: Duration::from_secs(seconds), ..Retry::default() },

@@ -1,18 +1,21 @@
 //! `[index]`: what `secateur index` is told, as a job.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use alloy_primitives::{Address, B256};
-use secateur_archive::{ArchiveUrl, Grain};
-use secateur_core::Strength;
+use axum::http::Uri;
+use secateur_archive::{ArchiveUrl, Codec, Grain};
+use secateur_core::{CoreError, Strength, check_consumer_name};
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
-use secateur_index::source::GrpcOptions;
+use secateur_index::postgres::Address as Postgres;
+use secateur_index::source::{GrpcOptions, read_token};
 use secateur_index::worker::OnPruned;
 
 use super::archive::settings;
 use super::layers::Origin;
-use super::{ArchivePlace, Layers, address, fits, number, positive, truth};
+use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, truth};
 use crate::cli::IndexArgs;
 use crate::error::NodeError;
 use crate::indexer::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password};
@@ -52,42 +55,91 @@ pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
     Ok(layers)
 }
 
+/// What an index is told, whoever its source is and wherever its rows go.
+struct Told {
+    sink: Option<RowsInto>,
+    codec: Codec,
+    verify: Verify,
+    logs: LogFilter,
+    on_pruned: OnPruned,
+    consumer: Option<String>,
+    retention_days: u32,
+    workers: usize,
+    budget_bytes: u64,
+    http: Option<SocketAddr>,
+    grain: Grain,
+    acknowledge: bool,
+}
+
+impl Told {
+    fn of(layers: &Layers) -> Result<Self, NodeError> {
+        let told = Self {
+            sink: layers.read("index.sink", RowsInto::parse)?,
+            codec: layers.must("index.codec", |text| text.parse().map_err(plainly::<CoreError>))?,
+            verify: layers.must("index.verify", verify)?,
+            logs: logs(layers)?,
+            on_pruned: layers.must("index.on_pruned", on_pruned)?,
+            consumer: layers.read("index.consumer", |text| {
+                check_consumer_name(text).map(|()| text.to_owned()).map_err(plainly)
+            })?,
+            retention_days: layers.must("index.retention_days", number)?,
+            workers: layers.must("index.workers", |text| fits(positive(text)?))?,
+            budget_bytes: layers.must("index.budget_bytes", some_bytes)?,
+            http: layers.read("index.http", address)?,
+            grain: grain(layers)?,
+            acknowledge: layers.must("archive.acknowledge", truth)?,
+        };
+        if told.workers > 1 && matches!(told.sink, Some(RowsInto::Sqlite(_))) {
+            let reason = "several workers need PostgreSQL: SQLite has one writer";
+            return Err(NodeError::Usage(reason.into()));
+        }
+        Ok(told)
+    }
+}
+
+/// Judges whatever `secateur index` would read, without running it.
+pub(crate) fn check_index(layers: &Layers) -> Result<(), NodeError> {
+    if let Some(RowsInto::Postgres(url)) = Told::of(layers)?.sink {
+        let reading = |_: &str| Postgres::parse(&url).map(drop).map_err(plainly);
+        layers.read("index.sink", reading)?;
+    }
+    layers.must("index.source", check_source)?;
+    let settings = settings(layers)?;
+    layers.read("archive.credentials", |_| settings.s3.credentials.check().map_err(plainly))?;
+    layers
+        .read("index.token_file", |text| read_token(Path::new(text)).map(drop).map_err(plainly))?;
+    Ok(())
+}
+
 /// Checks and types everything. `data` is the data directory that was named, or the usual one.
 pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job, anyhow::Error> {
-    let sink = layers.read("index.sink", RowsInto::parse)?.ok_or_else(|| {
+    let told = Told::of(layers)?;
+    let sink = told.sink.ok_or_else(|| {
         NodeError::Usage("name a sink: --sink sqlite:<file> or --sink postgres://…".into())
     })?;
-    let workers = layers.must("index.workers", |text| fits(positive(text)?))?;
-    if workers > 1 && matches!(sink, RowsInto::Sqlite(_)) {
-        let reason = "several workers need PostgreSQL: SQLite has one writer";
-        return Err(NodeError::Usage(reason.into()).into());
-    }
     let archive = ArchivePlace::of(layers)?
         .map(|place| {
             Ok::<_, NodeError>(ArchiveJob {
                 place,
                 stage: stage(layers, &sink, data)?,
-                grain: grain(layers)?,
-                acknowledge: layers.must("archive.acknowledge", truth)?,
+                grain: told.grain,
+                acknowledge: told.acknowledge,
             })
         })
         .transpose()?;
-    let days: u32 = layers.must("index.retention_days", number)?;
     Ok(Job {
         source: source(layers, args, data)?,
         archive,
-        codec: layers.must("index.codec", |text| {
-            text.parse().map_err(|error: secateur_core::CoreError| error.to_string())
-        })?,
-        verify: layers.must("index.verify", verify)?,
-        logs: logs(layers)?,
-        on_pruned: layers.must("index.on_pruned", on_pruned)?,
-        consumer: layers.read("index.consumer", |text| Ok(text.to_owned()))?,
+        codec: told.codec,
+        verify: told.verify,
+        logs: told.logs,
+        on_pruned: told.on_pruned,
+        consumer: told.consumer,
         strength: if args.hard { Strength::Hard } else { Strength::Soft },
-        retention_days: (days > 0).then_some(days),
-        workers,
-        budget_bytes: layers.must("index.budget_bytes", bytes)?,
-        http: layers.read("index.http", address)?,
+        retention_days: (told.retention_days > 0).then_some(told.retention_days),
+        workers: told.workers,
+        budget_bytes: told.budget_bytes,
+        http: told.http,
         chain_id: layers.read("chain.id", number)?,
         once: args.once,
         to: args.to,
@@ -95,11 +147,31 @@ pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job,
     })
 }
 
+/// A node's address without a user and password, or an archive's.
+fn check_source(text: &str) -> Result<(), String> {
+    let of_a_node = |(scheme, _): &(&str, &str)| matches!(*scheme, "http" | "https");
+    let Some((_, rest)) = text.split_once("://").filter(of_a_node) else {
+        return text.parse::<ArchiveUrl>().map(drop).map_err(|error| {
+            let reason = plainly(error);
+            format!("{reason}; or the address of a node: http://host:port or https://host:port")
+        });
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return Err(
+            "a user and password in it would be passed over; put the token into a file and \
+                    name that with index.token_file"
+                .into(),
+        );
+    }
+    text.parse::<Uri>().map(drop).map_err(|error| error.to_string())
+}
+
 /// The source that is named; else the node that has the data directory open, with its token; else
 /// the usual address.
 fn source(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<BlocksFrom, anyhow::Error> {
     let named = layers.get("index.source").is_some_and(|value| value.origin != Origin::Default);
-    let url = layers.must("index.source", |text| Ok(text.to_owned()))?;
+    let url = layers.must("index.source", |text| check_source(text).map(|()| text.to_owned()))?;
     if !url.starts_with("http://") && !url.starts_with("https://") {
         let place = ArchivePlace { url: url.parse::<ArchiveUrl>()?, settings: settings(layers)? };
         return Ok(BlocksFrom::Archive(place));
@@ -136,12 +208,19 @@ pub(crate) fn grain(layers: &Layers) -> Result<Grain, NodeError> {
         max_blocks: layers.read("archive.part_blocks", number)?,
         max_bytes: layers.must("archive.part_bytes", bytes)?,
     };
-    grain.check().map_err(|error| NodeError::Usage(error.to_string()))?;
+    grain.check().map_err(|error| NodeError::Usage(plainly(error)))?;
     Ok(grain)
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    secateur_core::parse_bytes(text).map_err(|error| error.to_string())
+    secateur_core::parse_bytes(text).map_err(plainly)
+}
+
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("0 is not allowed".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn verify(text: &str) -> Result<Verify, String> {

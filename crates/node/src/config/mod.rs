@@ -22,7 +22,7 @@ use secateur_store::Finality;
 
 pub(crate) use archive::{ArchivePlace, NodeArchive};
 pub(crate) use beacon::Beacon;
-pub(crate) use index::{index_layers, job};
+pub(crate) use index::{check_index, index_layers, job};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
 pub(crate) use sidecar::{BlobLimits, BlobPlace, NodeBlobs};
@@ -185,7 +185,7 @@ impl Config {
         for (key, value) in &self.policy {
             policy
                 .set(key, value)
-                .map_err(|error| NodeError::Usage(format!("policy.{key}: {error}")))?;
+                .map_err(|error| NodeError::Usage(format!("policy.{key}: {}", plainly(error))))?;
         }
         Ok(())
     }
@@ -261,7 +261,13 @@ fn fits(number: u64) -> Result<usize, String> {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    fits(parse_bytes(text).map_err(|error| error.to_string())?)
+    fits(parse_bytes(text).map_err(plainly)?)
+}
+
+/// An error's words without its end: whoever wraps it says that nothing was changed as well.
+pub(crate) fn plainly<E: std::fmt::Display>(error: E) -> String {
+    let text = error.to_string();
+    text.strip_suffix("; nothing was changed").unwrap_or(&text).to_owned()
 }
 
 fn truth(text: &str) -> Result<bool, String> {

@@ -71,6 +71,45 @@ fn a_bad_value_is_named_with_its_origin() {
 }
 
 #[test]
+fn what_an_index_would_refuse_is_refused_by_a_check_and_said_once() {
+    check_index(&Layers::defaults()).unwrap();
+    for (section, line) in [
+        ("index", "on_pruned = \"x\""),
+        ("index", "verify = \"x\""),
+        ("index", "codec = \"x\""),
+        ("index", "workers = 0"),
+        ("index", "workers = \"a\""),
+        ("index", "retention_days = -1"),
+        ("index", "http = \"nohost\""),
+        ("index", "budget_bytes = \"-1\""),
+        ("index", "budget_bytes = 0"),
+        ("index", "sink = 5"),
+        ("index", "consumer = \"a b/c\""),
+        ("index", "source = \"http://me:secret@host:1\""),
+        ("index", "source = \"gopher://x\""),
+        ("index", "token_file = \"/nonexistent\""),
+        ("archive", "url = \"gopher://x\""),
+        ("archive", "part_blocks = 0"),
+        ("archive", "part_bytes = \"x\""),
+        ("archive", "part_bytes = \"9EiB\""),
+        ("archive", "acknowledge = 3"),
+        ("archive", "endpoint = \"notaurl\""),
+        ("archive", "credentials = \"/nonexistent\""),
+    ] {
+        let layers = file(&format!("[{section}]\n{line}\n")).unwrap();
+        let checked = Config::of(&layers).and_then(|_| check_index(&layers));
+        let error = checked.expect_err(line);
+        assert_eq!(error.exit(), crate::exit::Exit::Usage, "{line}: {error}");
+        let error = error.to_string();
+        assert_eq!(error.matches("nothing was changed").count(), 1, "{line}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+        if line.contains("gopher") && section == "index" {
+            assert!(error.contains("https://host:port"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn an_address_that_is_not_one_is_not_repeated() {
     let mut layers = Layers::defaults();
     layers.flag("index.sink", "sink", Some("postgres//me:secret@host/db".into()));

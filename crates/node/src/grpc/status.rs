@@ -110,7 +110,7 @@ fn code(error: &ApiError) -> Code {
         }
         ApiError::Refused(_) | ApiError::NoBlobs => Code::FailedPrecondition,
         ApiError::Blobs(error) => of_blobs(error),
-        ApiError::Unauthenticated => Code::Unauthenticated,
+        ApiError::Unauthenticated | ApiError::UnknownToken => Code::Unauthenticated,
         ApiError::Forbidden => Code::PermissionDenied,
         ApiError::Overloaded | ApiError::DiskFull(_) => Code::ResourceExhausted,
         ApiError::Timeout => Code::DeadlineExceeded,

@@ -113,7 +113,9 @@ impl From<ApiError> for Refusal {
             ApiError::BadRequest(_) => say(StatusCode::BAD_REQUEST, "bad_request"),
             ApiError::Limit(_) => say(StatusCode::BAD_REQUEST, "limit"),
             ApiError::Refused(_) => say(StatusCode::CONFLICT, "refused"),
-            ApiError::Unauthenticated => say(StatusCode::UNAUTHORIZED, "unauthenticated"),
+            ApiError::Unauthenticated | ApiError::UnknownToken => {
+                say(StatusCode::UNAUTHORIZED, "unauthenticated")
+            }
             ApiError::Forbidden => say(StatusCode::FORBIDDEN, "forbidden"),
             ApiError::Archive(_) => say(StatusCode::BAD_GATEWAY, "archive"),
             ApiError::NoBlobs => say(StatusCode::NOT_FOUND, "no_blobs"),
@@ -202,6 +204,7 @@ mod tests {
             (ApiError::Limit(text()), 400, "limit"),
             (ApiError::Refused(text()), 409, "refused"),
             (ApiError::Unauthenticated, 401, "unauthenticated"),
+            (ApiError::UnknownToken, 401, "unauthenticated"),
             (ApiError::Forbidden, 403, "forbidden"),
             (ApiError::Overloaded, 503, "overloaded"),
             (ApiError::Timeout, 503, "timeout"),

@@ -22,6 +22,15 @@ pub(crate) enum BlocksFrom {
     Archive(ArchivePlace),
 }
 
+impl std::fmt::Display for BlocksFrom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Node(options) => f.write_str(&options.url),
+            Self::Archive(place) => write!(f, "{}", place.url),
+        }
+    }
+}
+
 /// Where rows go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowsInto {
@@ -98,7 +107,8 @@ pub(crate) fn no_password(flag: &str, text: &str) -> Result<(), NodeError> {
     if named || user.is_some_and(|user| user.contains(':')) {
         return Err(NodeError::Usage(format!(
             "--{flag} holds a password, which everybody on this machine can read; put it into \
-             ~/.pgpass, or the address into SECATEUR_INDEX_SINK or the configuration file"
+             ~/.pgpass, or the address into SECATEUR_INDEX_SINK or the configuration file (index.sink), \
+             and leave --{flag} out"
         )));
     }
     Ok(())

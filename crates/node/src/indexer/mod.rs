@@ -99,6 +99,7 @@ async fn with_source<S: Source>(
             let mut options = PostgresOptions::default();
             options.connections = options.connections.max(2 * job.workers + 4);
             let sink = PostgresSink::open(&Address::parse(url)?, options).await?;
+            sink.check_whole().await?;
             with_sink(job, source, sink.clone(), sink.clone(), Some(sink), stop, look).await
         }
     }
@@ -133,6 +134,7 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
         archive_metrics: Arc::new(ArchiveMetrics::new(&mut registry)),
         source,
     };
+    crew.metrics.resume(&reader, crew.sink.size_bytes().await?).await?;
     let api = Api::open(job.http, reader.clone(), registry).await?;
     if let Some(api) = &api {
         crate::ui::print(&format!("listening index http={}\n", api.address()))?;
@@ -292,7 +294,8 @@ async fn archive<S: Source, K: Sink>(
             grain: to.grain,
             on_pruned: job.on_pruned,
             ack: to.acknowledge,
-            follow: !job.once && job.to.is_none(),
+            until: job.to,
+            follow: !job.once,
             ..ArchivingOptions::new(crew.chain_id, job.codec, &to.stage)
         },
         metrics: Arc::clone(&crew.archive_metrics),

@@ -102,7 +102,7 @@ impl Tokens {
                 found = found.or(Some(*role));
             }
         }
-        let role = found.ok_or(ApiError::Unauthenticated)?;
+        let role = found.ok_or(ApiError::UnknownToken)?;
         Ok(Known { role, fingerprint: hex(shown.get(..4).unwrap_or_default()) })
     }
 }

@@ -34,9 +34,12 @@ pub(crate) enum ApiError {
     /// The store says no: a hold, a gap, a conflict. The reason says that nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// Nobody showed a token, or it is none of ours.
+    /// Nobody showed a token.
     #[error("a token is needed: send it as `authorization: Bearer <token>`")]
     Unauthenticated,
+    /// A token was shown, and it is none of ours.
+    #[error("this token is not known here: it is another node's, or was taken out of the file")]
+    UnknownToken,
     /// The token is ours, but not for this.
     #[error("this token may not do that")]
     Forbidden,

@@ -14,7 +14,8 @@ pub(crate) struct Sheet {
 impl Sheet {
     /// A row: its label and what there is to say.
     pub(crate) fn row(&mut self, label: &str, value: impl Display) -> &mut Self {
-        self.line(format_args!("{label:<LABEL$}{value}"))
+        let gap = if label.len() < LABEL { "" } else { " " };
+        self.line(format_args!("{label:<LABEL$}{gap}{value}"))
     }
 
     /// A whole line.
@@ -32,5 +33,17 @@ impl Sheet {
     /// The text.
     pub(crate) fn finish(self) -> String {
         self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_is_too_wide_keeps_its_distance() {
+        let mut sheet = Sheet::default();
+        sheet.row("archive_parts", 34).row("elevenchars", 1).row("a", 2);
+        assert_eq!(sheet.finish(), "archive_parts 34\nelevenchars 1\na          2\n");
     }
 }

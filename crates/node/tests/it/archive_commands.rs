@@ -43,6 +43,10 @@ fn restore_gives_back_the_same_bytes_and_refuses_another_chain() {
     let words = format!("restore 100..120 --into {}", into.display());
     bench.ask_archive(&words).ends(6).complains("not in the archive");
     assert_eq!(open_store(&into).head(), Some(99));
+    let words = format!("restore 5..99999 --into {}", place.path().join("short").display());
+    let short = bench.ask_archive(&words).ends(6);
+    assert!(short.err.contains("95 blocks of it were written"), "{short:?}");
+    assert!(!short.err.contains("nothing was changed"), "{short:?}");
     let other = place.path().join("other");
     crate::tool::small_demo(&other, 20);
     let before = crate::tool::ask(&other, "status")["head"].clone();

@@ -18,7 +18,7 @@ fn a_worker_that_comes_too_late_stops_with_its_own_exit_code_and_says_what_to_do
     let before = bench.rows("late");
     let stopped = bench.index("late", "--once").ends(3);
     let stopped = stopped.complains("block 20 is pruned").complains("on_pruned = rebase");
-    assert!(stopped.err.contains(&format!("at or below block {boundary}")), "{stopped:?}");
+    assert!(stopped.err.contains(&format!("from there up to {boundary}")), "{stopped:?}");
     let same = |rows: Vec<String>| rows.into_iter().filter(|row| !row.starts_with("meta"));
     assert!(same(bench.rows("late")).eq(same(before)), "the index was not changed");
     bench.index("late", "--once --on-pruned rebase").ends(0);

@@ -98,6 +98,12 @@ pub(super) fn add_part(
     txn.commit().map_err(wrap)
 }
 
+/// Forgets a part.
+pub(super) fn forget_part(connection: &Connection, block_from: u64) -> Result<(), IndexError> {
+    let delete = "DELETE FROM archive_parts WHERE block_from = ?1";
+    connection.execute(delete, [Number(block_from)]).map(drop).map_err(|error| failed(&error))
+}
+
 /// The bytes of the file and of its log.
 pub(super) fn size_of(path: &Path) -> u64 {
     let mut log = path.as_os_str().to_owned();

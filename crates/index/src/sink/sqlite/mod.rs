@@ -187,6 +187,10 @@ impl Sink for SqliteSink {
         self.write(|connection| write::tip(connection)).await
     }
 
+    async fn row_at(&self, number: Height) -> Result<Option<BlockRow>, IndexError> {
+        self.reader.read(move |connection| read::block_at(connection, number)).await
+    }
+
     async fn commit(&self, batch: Batch) -> Result<(), IndexError> {
         self.write(move |connection| write::commit(connection, &batch)).await
     }
@@ -201,6 +205,10 @@ impl Sink for SqliteSink {
 
     async fn add_part(&self, part: PartRow, at: u64) -> Result<(), IndexError> {
         self.write(move |connection| daily::add_part(connection, &part, at)).await
+    }
+
+    async fn forget_part(&self, block_from: Height) -> Result<(), IndexError> {
+        self.write(move |connection| daily::forget_part(connection, block_from)).await
     }
 
     async fn parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {

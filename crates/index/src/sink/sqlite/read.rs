@@ -57,12 +57,16 @@ fn meta(connection: &Connection) -> Read<IndexMeta> {
     })
 }
 
+pub(super) fn block_at(connection: &Connection, number: Height) -> Read<Option<BlockRow>> {
+    connection
+        .prepare_cached(&format!("SELECT {BLOCK} FROM blocks WHERE number = ?1"))?
+        .query_row([Number(number)], columns::block)
+        .optional()
+}
+
 fn block(connection: &Connection, key: BlockKey) -> Read<Option<BlockRow>> {
     match key {
-        BlockKey::Number(number) => connection
-            .prepare_cached(&format!("SELECT {BLOCK} FROM blocks WHERE number = ?1"))?
-            .query_row([Number(number)], columns::block)
-            .optional(),
+        BlockKey::Number(number) => block_at(connection, number),
         BlockKey::Hash(hash) => connection
             .prepare_cached(&format!("SELECT {BLOCK} FROM blocks WHERE hash = ?1 LIMIT 1"))?
             .query_row([hash.0.as_slice()], columns::block)

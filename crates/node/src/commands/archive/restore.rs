@@ -104,6 +104,9 @@ async fn copy(
     let Opened { archive, chain_id } = opened;
     let mut restored = Restored::default();
     let mut next = first;
+    // How far there is to go is known from the names.
+    let ends = archive.ends(*chain_id).await?.map_or(first, |(_, last)| last);
+    let all = whole(first, last, ends);
     let mut listed = pin!(archive.parts(*chain_id, first));
     while let Some(manifest) = listed.try_next().await? {
         if last.is_some_and(|last| next > last) {
@@ -126,20 +129,26 @@ async fn copy(
             let Some(newest) = blocks.last() else { continue };
             next = newest.meta.height.saturating_add(1);
             append(data, &blocks, &mut restored)?;
-            let end = last.unwrap_or(manifest.last).max(next - 1);
-            at(next - first, (end - first).saturating_add(1));
+            at(next - first, all.max(next - first));
         }
     }
     if let Some(last) = last.filter(|last| next <= *last) {
         let provider = archive.provider();
-        let reason = format!(
-            "{provider} ends with block {}, not {last}; what is there was restored",
+        let written = blocks(restored.written);
+        return Err(NodeError::Restored(format!(
+            "{provider} ends with block {}, not {last}: {written} of it were written, up to there",
             next.saturating_sub(1)
-        );
-        return Err(NodeError::Archive(reason).into());
+        ))
+        .into());
     }
     restored.head = data.store.head();
     Ok(restored)
+}
+
+/// How many blocks there are to restore from an archive that ends with a height.
+fn whole(first: Height, last: Option<Height>, ends: Height) -> u64 {
+    let end = last.map_or(ends, |last| last.min(ends));
+    end.saturating_sub(first).saturating_add(1)
 }
 
 fn append(data: &DataDir, found: &[Block], restored: &mut Restored) -> Result<(), anyhow::Error> {
@@ -175,6 +184,13 @@ fn text(restored: &Restored, into: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_is_measured_by_all_that_there_is_to_restore() {
+        assert_eq!(whole(0, None, 5_858), 5_859);
+        assert_eq!(whole(5, Some(99), 5_858), 95);
+        assert_eq!(whole(5, Some(99_999), 5_858), 5_854);
+    }
 
     #[test]
     fn a_range_has_two_ends_or_one_or_none() {

@@ -1,6 +1,6 @@
 //! `archive verify`: the proof, from the archive alone, that nothing is damaged or missing.
 
-use secateur_archive::{Depth, Finding, Progress as At, VerifyOptions, VerifyReport};
+use secateur_archive::{Depth, Finding, Leftovers, Progress as At, VerifyOptions, VerifyReport};
 use secateur_core::{Height, format_bytes};
 use serde_json::{Value, json};
 
@@ -86,6 +86,8 @@ fn value(report: &VerifyReport) -> Value {
         "found": report.found,
         "findings": findings,
         "unlisted": report.unlisted,
+        "leftover_files": report.leftovers.files,
+        "leftover_bytes": report.leftovers.bytes,
         "other_chains": report.other_chains,
     })
 }
@@ -107,6 +109,17 @@ fn text(report: &VerifyReport) -> String {
     }
     if let Some(key) = &report.unlisted {
         sheet.row("unlisted", format_args!("{key}: an archiver is, or was, about to list it"));
+    }
+    if let Leftovers { files, bytes, first: Some(first) } = &report.leftovers {
+        let files = plural(*files, "file");
+        sheet.row(
+            "leftover",
+            format_args!(
+                "{files} of {} from writes that were cut off, such as {first}: no part of the \
+                 archive; an archiver removes them, and so may you while none runs",
+                format_bytes(*bytes)
+            ),
+        );
     }
     if report.is_clean() {
         sheet.row("found", "nothing wrong");
