@@ -1,7 +1,9 @@
 # The commands that a contributor or an operator needs. CI runs `make test`.
 
 CARGO ?= cargo
-SIM := $(CARGO) run --release --quiet -p secateur-sim --
+# In the build that its tests use, with their assertions: a second build of everything costs more
+# than the programme runs longer.
+SIM := $(CARGO) run --quiet --locked -p secateur-sim --
 # Both counts are floors: the programme checks at least so many distinct images.
 CRASH_IMAGES ?= 300000
 SIDECAR_SEEDS ?= 300

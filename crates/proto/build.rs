@@ -1,6 +1,6 @@
 //! Compiles `proto/` without `protoc`: protox reads the files, tonic writes the code.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, error, fs};
 
 use prost::Message as _;
@@ -14,7 +14,8 @@ const FILES: [&str; 5] = [
 ];
 
 fn main() -> Result<(), Box<dyn error::Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Asked when it runs: a build directory may be shared by checkouts in several places.
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo::rerun-if-changed={}", root.display());
     let descriptors = protox::compile(FILES, [root])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

@@ -125,7 +125,8 @@ async fn compare_pruned(source: &RootProvider, ours: &RootProvider, boundary: u6
 
 /// Runs the viem script; what it compared is the answer.
 fn viem(source: &str, secateur: &str, boundary: Option<u64>) -> Value {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/viem.mjs");
+    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let script = format!("{here}/tests/clients/viem.mjs");
     let boundary = boundary.map_or("none".to_owned(), |boundary| boundary.to_string());
     let output = Command::new("node")
         .arg(script)

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
+    Path::new(&here).join("../..").canonicalize().unwrap()
 }
 
 fn sources(dir: &str) -> Vec<(PathBuf, String)> {
