@@ -166,8 +166,8 @@ pub struct Batch {
     pub rows: Rows,
     /// The first block that is not in it; always at a block boundary.
     pub next: Cursor,
-    /// The payload bytes behind the rows.
-    pub raw_bytes: u64,
+    /// The payload bytes of each of its blocks.
+    pub raw_bytes: Vec<u64>,
     /// The source's newest exportable block, as far as it is known.
     pub head: Option<Height>,
     /// The worker's clock, in seconds since 1970: `last_ingest_at`, and the day it counts to.

@@ -88,7 +88,7 @@ impl Prepared {
             }
             if rows.len() >= BATCH_ROWS || end {
                 let next = Cursor::at_block(height + 1);
-                let (rows, raw_bytes) = (std::mem::take(&mut rows), 0);
+                let (rows, raw_bytes) = (std::mem::take(&mut rows), Vec::new());
                 batches.push(Batch { rows, next, raw_bytes, head: None, at: 1_790_000_000 });
             }
         }

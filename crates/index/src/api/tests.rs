@@ -61,7 +61,7 @@ async fn served(logs: &str) -> (TempDir, Router) {
     let mut all = Rows::default();
     (5..BLOCKS).for_each(|height| all.append(rows(height)));
     let next = Cursor::at_block(BLOCKS);
-    let batch = Batch { rows: all, next, raw_bytes: 10, head: Some(30), at: 86_400 };
+    let batch = Batch { rows: all, next, raw_bytes: vec![10], head: Some(30), at: 86_400 };
     sink.commit(batch).await.unwrap();
     let part = PartRow {
         block_from: 0,

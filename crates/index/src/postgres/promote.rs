@@ -23,7 +23,7 @@ const DOING: &str = "promoting an index";
 const STEP: u64 = 1_000;
 /// Where the target notes from where it is filled: the chain, and how far it was done.
 const MARK: &str = "promote";
-/// Where it notes, in the same words, that all of it was moved and compared.
+/// Where it notes that all of it was moved and compared: the cursor with which it was.
 const DONE: &str = "promoted";
 /// What of `meta` moves. The cursor moves with the rows; sizes and versions are each side's own.
 const MOVED: [&str; 7] =
@@ -122,36 +122,75 @@ pub async fn promote(
     Ok(Promoted { tables, next: end })
 }
 
-/// Looks at the target: empty, or begun from this source. Gives back where to go on.
+/// What the target is before anything is moved.
+struct Target {
+    /// Of which chain an index is or was moved here.
+    mark: Option<String>,
+    /// The cursor with which that was done, if it was.
+    done: Option<Height>,
+    cursor: Option<Height>,
+    /// Whether anything at all is in it.
+    used: bool,
+}
+
+impl Target {
+    async fn read(transaction: &Transaction<'_>) -> Result<Self, IndexError> {
+        let sql = "select (select value from meta where key = $1), \
+            (select value from meta where key = $2), secateur_cursor(), \
+            exists (select from blocks) or exists (select from archive_parts) \
+            or exists (select from gaps) or exists (select from leases) \
+            or exists (select from meta where key = 'chain_id')";
+        let row = transaction.query_one(sql, &[&MARK, &DONE]).await.told(DOING)?;
+        let done: Option<String> = row.try_get(1).told(DOING)?;
+        let done = done.map(|text| text.parse::<Height>()).transpose();
+        let cursor: Option<i64> = row.try_get(2).told(DOING)?;
+        Ok(Self {
+            mark: row.try_get(0).told(DOING)?,
+            done: done.map_err(|error| {
+                IndexError::sink(format!("`{DONE}` of the target does not read back: {error}"))
+            })?,
+            cursor: cursor.map(|cursor| u64::try_from(cursor).unwrap_or(0)),
+            used: row.try_get(3).told(DOING)?,
+        })
+    }
+
+    /// Why nothing of this source can be moved here, if so.
+    fn objection(&self, source: &Source) -> Option<String> {
+        match &self.mark {
+            Some(mark) if *mark != source.mark => Some(format!(
+                "the target is being filled from an index of {mark}, and this one is of {}",
+                source.mark
+            )),
+            Some(_) => self.done.filter(|done| self.cursor != Some(*done)).map(|done| {
+                format!(
+                    "an index was moved here up to block {done}, and a worker has gone on with it \
+                     since. Go on with that one, or promote into a fresh database"
+                )
+            }),
+            None => (self.used || self.cursor.is_some()).then(|| {
+                "the target holds other data already; promote into a fresh database".to_owned()
+            }),
+        }
+    }
+}
+
+/// Looks at the target: empty, or begun from this source. Gives back where to go on. One that is done
+/// stays so, unless there is more to move.
 async fn begin(to: &PostgresSink, source: &Source) -> Result<Height, IndexError> {
     let mut client = to.client().await?;
     let transaction = client.transaction().await.told(DOING)?;
-    let sql = "select (select value from meta where key = $1), secateur_cursor(), \
-        exists (select from blocks) or exists (select from archive_parts) \
-        or exists (select from gaps) or exists (select from leases) \
-        or exists (select from meta where key = 'chain_id')";
-    let row = transaction.query_one(sql, &[&MARK]).await.told(DOING)?;
-    let mark: Option<String> = row.try_get(0).told(DOING)?;
-    let cursor: Option<i64> = row.try_get(1).told(DOING)?;
-    let used: bool = row.try_get(2).told(DOING)?;
-    match mark {
-        Some(mark) if mark == source.mark => {}
-        Some(mark) => {
-            return Err(refused(format!(
-                "the target is being filled from an index of {mark}, and this one is of {}",
-                source.mark
-            )));
-        }
-        None if used || cursor.is_some() => {
-            return Err(refused(
-                "the target holds other data already; promote into a fresh database",
-            ));
-        }
-        None => set_meta(&transaction, MARK, &source.mark).await?,
+    let target = Target::read(&transaction).await?;
+    if let Some(why) = target.objection(source) {
+        return Err(refused(why));
     }
-    transaction.execute("delete from meta where key = $1", &[&DONE]).await.told(DOING)?;
+    if target.mark.is_none() {
+        set_meta(&transaction, MARK, &source.mark).await?;
+    }
+    if target.done.is_none_or(|done| done < source.cursor.block_number) {
+        transaction.execute("delete from meta where key = $1", &[&DONE]).await.told(DOING)?;
+    }
     transaction.commit().await.told(DOING)?;
-    Ok(cursor.map_or(0, |cursor| u64::try_from(cursor).unwrap_or(0)))
+    Ok(target.cursor.unwrap_or(0))
 }
 
 /// Moves the rows of some blocks, and the cursor behind them, in one transaction.
@@ -376,7 +415,7 @@ async fn finish(to: &PostgresSink, source: &Source) -> Result<(), IndexError> {
             )));
         }
     }
-    set_meta(&transaction, DONE, &source.mark).await?;
+    set_meta(&transaction, DONE, &source.cursor.block_number.to_string()).await?;
     let size = "insert into meta (key, value) values ('size_bytes', secateur_size_bytes()::text) \
         on conflict (key) do nothing";
     transaction.execute(size, &[]).await.told(DOING)?;
@@ -386,7 +425,7 @@ async fn finish(to: &PostgresSink, source: &Source) -> Result<(), IndexError> {
 /// Refuses an index that is only half moved here: a worker would go on in the middle of it.
 pub(super) async fn refuse_half(client: &impl GenericClient) -> Result<(), IndexError> {
     let sql = "select m.value from meta m where m.key = $1 \
-        and not exists (select from meta d where d.key = $2 and d.value = m.value)";
+        and not exists (select from meta d where d.key = $2)";
     let Some(row) = client.query_opt(sql, &[&MARK, &DONE]).await.told(DOING)? else {
         return Ok(());
     };

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use deadpool_postgres::{Client, Transaction};
 use futures_util::SinkExt as _;
 use secateur_core::{Cursor, Height};
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
@@ -143,13 +144,13 @@ async fn commit_in(
         transaction.rollback().await.told(DOING)?;
         return Ok(Outcome::Written);
     }
-    let blocks = match way {
+    let new = match way {
         Way::Straight => {
             if matches!(stand, Stand::Known) || !copy_all(&transaction, &batch.rows).await? {
                 transaction.rollback().await.told(DOING)?;
                 return Ok(Outcome::SomeIsThere);
             }
-            i64::try_from(batch.rows.blocks.len()).unwrap_or(i64::MAX)
+            batch.rows.blocks.iter().map(|block| block.number).collect()
         }
         Way::Staged => put_all(&transaction, &batch.rows, (bigint(first)?, bigint(past)?)).await?,
     };
@@ -158,12 +159,21 @@ async fn commit_in(
         set_meta(&transaction, "last_head", &head.to_string()).await?;
     }
     set_meta(&transaction, "last_ingest_at", &batch.at.to_string()).await?;
-    if blocks > 0 {
-        let counts = Counts { blocks, raw: bytes(batch.raw_bytes)?, ..Counts::default() };
-        count(&transaction, batch.at, counts).await?;
+    if !new.is_empty() {
+        count(&transaction, batch.at, counts_of(batch, first, &new)?).await?;
     }
     transaction.commit().await.told(DOING)?;
     Ok(Outcome::Written)
+}
+
+/// What the day gains: the blocks that were not there, with their bytes.
+fn counts_of(batch: &Batch, first: Height, new: &[Height]) -> Result<Counts, IndexError> {
+    let of = |number: &Height| {
+        let place = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX);
+        batch.raw_bytes.get(place).copied().unwrap_or(0)
+    };
+    let blocks = i64::try_from(new.len()).unwrap_or(i64::MAX);
+    Ok(Counts { blocks, raw: bytes(new.iter().map(of).sum())?, ..Counts::default() })
 }
 
 /// Moves the cursor: behind the batch, or over the leases that are done without a hole.
@@ -308,26 +318,28 @@ async fn copy_all(transaction: &Transaction<'_>, rows: &Rows) -> Result<bool, In
         && copy(transaction, "", &rows.logs).await?)
 }
 
-/// Takes over what is staged; gives back how many rows were new.
+/// Takes over what is staged; gives back the block of each row that was new.
 async fn take_over<R: CopyRow>(
     transaction: &Transaction<'_>,
     rows: &[R],
     range: (i64, i64),
-) -> Result<u64, IndexError> {
+) -> Result<Vec<Height>, IndexError> {
     if rows.is_empty() {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     copy(transaction, "stage_", rows).await?;
-    let (table, columns) = (R::TABLE, R::COLUMNS);
+    let (table, columns, number) = (R::TABLE, R::COLUMNS, R::NUMBER);
     let insert = format!(
-        "insert into {table} ({columns}) select {columns} from stage_{table} on conflict do nothing"
+        "insert into {table} ({columns}) select {columns} from stage_{table} \
+         on conflict do nothing returning {number}"
     );
     let insert = transaction.prepare_cached(&insert).await.told(DOING)?;
-    let new = transaction.execute(&insert, &[]).await.told(DOING)?;
-    if new < u64::try_from(rows.len()).unwrap_or(u64::MAX) {
+    let new = transaction.query(&insert, &[]).await.told(DOING)?;
+    if new.len() < rows.len() {
         compare::<R>(transaction, range).await?;
     }
-    Ok(new)
+    let height = |row: &Row| row.try_get::<_, i64>(0).told(DOING).map(i64::unsigned_abs);
+    new.iter().map(height).collect()
 }
 
 /// Refuses if something else is stored where a staged row belongs.
@@ -354,16 +366,16 @@ async fn compare<R: CopyRow>(
     )))
 }
 
-/// Puts all rows of some blocks in; gives back how many blocks were new.
+/// Puts all rows of some blocks in; gives back the blocks that were new.
 pub(super) async fn put_all(
     transaction: &Transaction<'_>,
     rows: &Rows,
     range: (i64, i64),
-) -> Result<i64, IndexError> {
+) -> Result<Vec<Height>, IndexError> {
     let new = take_over::<BlockRow>(transaction, &rows.blocks, range).await?;
     take_over::<TxRow>(transaction, &rows.txs, range).await?;
     take_over::<LogRow>(transaction, &rows.logs, range).await?;
-    Ok(i64::try_from(new).unwrap_or(i64::MAX))
+    Ok(new)
 }
 
 /// Sets a value of `meta`.

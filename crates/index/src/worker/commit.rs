@@ -137,7 +137,8 @@ impl State {
 #[derive(Debug, Default)]
 struct Pending {
     rows: Rows,
-    raw_bytes: u64,
+    /// Of each block.
+    raw_bytes: Vec<u64>,
     /// About what the rows take.
     weight: u64,
     permits: Vec<OwnedSemaphorePermit>,
@@ -210,7 +211,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
             }
             pending.weight += rows.weight();
             pending.rows.append(rows);
-            pending.raw_bytes += raw_bytes;
+            pending.raw_bytes.push(raw_bytes);
             pending.since.get_or_insert_with(Instant::now);
             if pending.rows.len() >= self.state.size.rows() || pending.weight >= heavy {
                 // The group's own memory is accounted for until all of it is written.
@@ -255,6 +256,7 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         let (count, at) = (rows.len(), unix_now());
         let next = last.saturating_add(1);
         let counted = (rows.blocks.len() as u64, rows.txs.len() as u64, rows.logs.len() as u64);
+        let raw: u64 = raw_bytes.iter().sum();
         let head = self.head.get();
         let batch = Batch { rows, next: Cursor::at_block(next), raw_bytes, head, at };
         let begun = Instant::now();
@@ -263,8 +265,8 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         let took = begun.elapsed();
         self.state.trouble.pass(self.metrics, self.observer);
         self.state.size.learn(took, count);
-        self.metrics.wrote(cut, took, count, raw_bytes, at);
-        self.tell(next, head, counted, raw_bytes);
+        self.metrics.wrote(cut, took, count, raw, at);
+        self.tell(next, head, counted, raw);
         self.ack(false).await?;
         if self.state.maintained_at.elapsed() >= MAINTAIN_EVERY || self.state.retain_more {
             self.keep_house().await?;

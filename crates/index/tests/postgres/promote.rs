@@ -106,10 +106,36 @@ async fn a_promoted_index_is_equal_and_the_worker_goes_on_with_it() {
     let own = "delete from metrics_daily where day = date '1970-01-01' + $1::integer";
     let day = i32::try_from(GENESIS / 86_400 + 9_000).unwrap();
     connect(&url).await.execute(own, &[&day]).await.unwrap();
-    // Again changes nothing, also after the worker went on.
+    // Again changes nothing.
     assert_eq!(promote(&sqlite, &sink, |_| ()).await.unwrap(), done);
     sink.commit(batch(101_200..101_300)).await.unwrap();
     assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(101_300)));
+    // Nor after the worker went on: it is refused, and the worker is not.
+    let before = dump(&url).await;
+    let error = promote(&sqlite, &sink, |_| ()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Refused);
+    assert!(error.to_string().contains("a worker has gone on with it"), "{error}");
+    assert_eq!(dump(&url).await, before);
+    sink.check_whole().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_index_that_was_moved_stays_whole_whatever_is_promoted_onto_it() {
+    let (_directory, sqlite) = source().await;
+    let (sink, url) = fresh().await;
+    promote(&sqlite, &sink, |_| ()).await.unwrap();
+    let before = dump(&url).await;
+    // Of the same chain, with other parts.
+    let directory = tempfile::tempdir().unwrap();
+    let other = SqliteSink::open(&directory.path().join("other.sqlite")).unwrap();
+    other.bind(&identity(7)).await.unwrap();
+    other.commit(batch(40..290)).await.unwrap();
+    let mut part = sqlite.list_parts(0, 1).await.unwrap().remove(0);
+    (part.block_to, part.object_key) = (part.block_from + 9, "part=other".into());
+    other.add_part(part, GENESIS).await.unwrap();
+    promote(&other.reader(), &sink, |_| ()).await.unwrap_err();
+    assert_eq!(dump(&url).await, before);
+    sink.check_whole().await.unwrap();
 }
 
 #[tokio::test]

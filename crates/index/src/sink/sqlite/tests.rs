@@ -61,7 +61,7 @@ fn batch(heights: std::ops::Range<u64>) -> Batch {
     let mut all = Rows::default();
     let next = Cursor::at_block(heights.end);
     heights.for_each(|height| all.append(rows(height)));
-    Batch { rows: all, next, raw_bytes: 100, head: Some(99), at: AT }
+    Batch { rows: all, next, raw_bytes: vec![100], head: Some(99), at: AT }
 }
 
 fn new() -> (TempDir, SqliteSink) {

@@ -97,7 +97,8 @@ pub(super) fn commit(connection: &mut Connection, batch: &Batch) -> Result<(), I
         put_meta(&txn, "last_head", &head.to_string()).map_err(wrap)?;
     }
     let blocks = batch.rows.blocks.len() as u64;
-    daily::count(&txn, batch.at, "raw_bytes", batch.raw_bytes).map_err(wrap)?;
+    let raw = batch.raw_bytes.iter().sum();
+    daily::count(&txn, batch.at, "raw_bytes", raw).map_err(wrap)?;
     daily::count(&txn, batch.at, "blocks_ingested", blocks).map_err(wrap)?;
     txn.commit().map_err(wrap)
 }
