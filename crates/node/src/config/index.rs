@@ -18,7 +18,7 @@ use super::layers::Origin;
 use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, truth};
 use crate::cli::IndexArgs;
 use crate::error::NodeError;
-use crate::indexer::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password};
+use crate::indexer::{ArchiveJob, BlocksFrom, Job, RowsInto, check_local, no_password};
 use crate::service::NodeFile;
 
 /// Reads the layers of an index: file, environment, flags.
@@ -99,7 +99,9 @@ impl Told {
 
 /// Judges whatever `secateur index` would read, without running it.
 pub(crate) fn check_index(layers: &Layers) -> Result<(), NodeError> {
-    if let Some(RowsInto::Postgres(url)) = Told::of(layers)?.sink {
+    let told = Told::of(layers)?;
+    told.http.map_or(Ok(()), check_local)?;
+    if let Some(RowsInto::Postgres(url)) = told.sink {
         let reading = |_: &str| Postgres::parse(&url).map(drop).map_err(plainly);
         layers.read("index.sink", reading)?;
     }
@@ -205,8 +207,8 @@ fn stage(layers: &Layers, sink: &RowsInto, data: &Path) -> Result<PathBuf, NodeE
 pub(crate) fn grain(layers: &Layers) -> Result<Grain, NodeError> {
     let grain = Grain {
         daily: layers.must("archive.daily", truth)?,
-        max_blocks: layers.read("archive.part_blocks", number)?,
-        max_bytes: layers.must("archive.part_bytes", bytes)?,
+        max_blocks: layers.read("archive.part_blocks", positive)?,
+        max_bytes: layers.must("archive.part_bytes", some_bytes)?,
     };
     grain.check().map_err(|error| NodeError::Usage(plainly(error)))?;
     Ok(grain)

@@ -73,6 +73,8 @@ fn a_bad_value_is_named_with_its_origin() {
 #[test]
 fn what_an_index_would_refuse_is_refused_by_a_check_and_said_once() {
     check_index(&Layers::defaults()).unwrap();
+    let reached = file("[index]\nhttp = \"0.0.0.0:7750\"\n").unwrap();
+    assert_eq!(check_index(&reached).unwrap_err().exit(), crate::exit::Exit::Refused);
     for (section, line) in [
         ("index", "on_pruned = \"x\""),
         ("index", "verify = \"x\""),

@@ -26,6 +26,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 pub(crate) use job::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password, only_chain};
+pub(crate) use serve::check_local;
 pub(crate) use show::Look;
 
 use crate::crypto;

@@ -21,6 +21,17 @@ pub(super) struct Api {
     routes: Router,
 }
 
+/// Refuses an address that others can reach.
+pub(crate) fn check_local(address: SocketAddr) -> Result<(), NodeError> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(NodeError::Refused(format!(
+        "index.http = {address} is not on this machine, and the index's API has no tokens; listen on \
+         127.0.0.1 and put a proxy before it"
+    )))
+}
+
 impl Api {
     /// Opens the socket, where one is wanted.
     pub(super) async fn open<R: IndexReader>(
@@ -29,13 +40,7 @@ impl Api {
         registry: Registry,
     ) -> Result<Option<Self>, anyhow::Error> {
         let Some(address) = address else { return Ok(None) };
-        if !address.ip().is_loopback() {
-            return Err(NodeError::Refused(format!(
-                "index.http = {address} is not on this machine, and the index's API has no tokens; \
-                 listen on 127.0.0.1 and put a proxy before it"
-            ))
-            .into());
-        }
+        check_local(address)?;
         let socket = TcpListener::bind(address)
             .await
             .with_context(|| format!("index.http = {address} cannot be listened on"))?;
