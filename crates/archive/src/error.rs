@@ -33,7 +33,8 @@ pub enum ArchiveError {
     },
     /// The object storage did not do what was asked.
     #[error(
-        "{what} {key} failed: {source}; what is archived was not changed{}",
+        "{what} {key} failed: {source}{}; what is archived was not changed{}",
+        refusal::cause(.source),
         refusal::advice(.source)
     )]
     Storage {

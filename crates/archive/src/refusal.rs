@@ -13,6 +13,8 @@ use object_store::Error;
 
 /// What comes before the status in the text of a refused request.
 const STATUS: &str = "Server returned non-2xx status code: ";
+/// What is said of a redirect that does not say where to; it has no status.
+const BARE_REDIRECT: &str = "Received redirect without LOCATION";
 /// Where credentials are asked for when neither the environment nor a file has any.
 const INSTANCE_METADATA: &str = "169.254.169.254";
 
@@ -27,7 +29,7 @@ enum Refusal {
     Bucket,
     /// It does not understand, or answers from elsewhere.
     Request,
-    /// The directory may not be written to, or is none.
+    /// The directory may not be read or written to, or is none.
     Directory,
 }
 
@@ -56,9 +58,18 @@ pub(crate) fn advice(error: &Error) -> &'static str {
         }
         Some(Refusal::Bucket) => ". Check that the bucket is there",
         Some(Refusal::Request) => ". Check the endpoint and the region",
-        Some(Refusal::Directory) => ". Check who may write to the directory",
+        Some(Refusal::Directory) => ". Check who may read and write the directory",
         None => "",
     }
+}
+
+/// The innermost cause behind a colon, where the error's own text does not tell it: that nobody
+/// listens at an address is said there only.
+pub(crate) fn cause(error: &Error) -> String {
+    let first: &(dyn StdError + 'static) = error;
+    let last = successors(Some(first), |&cause| cause.source()).last();
+    let (told, last) = (error.to_string(), last.map(ToString::to_string).unwrap_or_default());
+    if told.contains(&last) { String::new() } else { format!(": {last}") }
 }
 
 fn refusal(error: &Error) -> Option<Refusal> {
@@ -68,6 +79,9 @@ fn refusal(error: &Error) -> Option<Refusal> {
             return of_directory(error);
         }
         let text = cause.to_string();
+        if text.starts_with(BARE_REDIRECT) {
+            return Some(Refusal::Request);
+        }
         if let Some(answer) = text.strip_prefix(STATUS) {
             let asked_machine = error.to_string().contains(INSTANCE_METADATA);
             let answer = of_answer(answer);
@@ -109,7 +123,7 @@ mod tests {
     #[test]
     fn a_directory_that_may_not_be_written_to_is_refused_and_a_full_one_may_pass() {
         let refused = generic(io::Error::from(io::ErrorKind::PermissionDenied));
-        assert!(!may_pass(&refused) && advice(&refused).contains("who may write"));
+        assert!(!may_pass(&refused) && advice(&refused).contains("who may read and write"));
         let full = generic(io::Error::from(io::ErrorKind::StorageFull));
         assert!(may_pass(&full) && advice(&full).is_empty());
     }

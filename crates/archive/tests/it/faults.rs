@@ -169,3 +169,32 @@ async fn wrong_credentials_and_a_missing_bucket_are_told_at_once() {
         assert!(error.to_string().contains(advice), "{error}");
     }
 }
+
+/// A bucket of another region answers so; no waiting brings it here.
+#[tokio::test]
+async fn a_redirect_to_nowhere_is_told_at_once_with_what_to_check() {
+    let bucket = Bucket::start().await;
+    bucket.plan(|_, _| Some(Fault::Answer(301)));
+    let archive = bucket.archive(chain::quick());
+    for error in [
+        archive.gaps(chain::CHAIN, None).await.unwrap_err(),
+        archive.ends(chain::CHAIN).await.unwrap_err(),
+        archive.chains().await.unwrap_err(),
+    ] {
+        assert!(!error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("Check the endpoint and the region"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_listens_is_told_as_that_and_tried_again() {
+    let bucket = Bucket::start().await;
+    // A port that was free a moment ago, and is nobody's now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut settings = bucket.settings(chain::quick());
+    settings.s3.endpoint = Some(format!("http://{port}"));
+    let archive = Archive::open(&"s3://history/x".parse().unwrap(), &settings).unwrap();
+    let error = archive.gaps(chain::CHAIN, None).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("Connection refused"), "{error}");
+}

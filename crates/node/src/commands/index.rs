@@ -45,7 +45,8 @@ fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::
     start_log(&Log::of(&layers)?)?;
     let data = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let job = config::job(&layers, args, &data)?;
-    let look = Arc::new(Look::new(ui, &job.source));
+    let archive = job.archive.as_ref().map(|to| to.place.url.to_string());
+    let look = Arc::new(Look::new(ui, &job.source, archive));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("secateur-index")

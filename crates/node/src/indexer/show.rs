@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use secateur_index::worker::{Event, Observer, Progress as At};
+use secateur_index::{ErrorClass, IndexError};
 
 use super::BlocksFrom;
 use crate::ui::words::{count, span};
@@ -17,6 +18,8 @@ pub(crate) struct Look {
     shown: Mutex<Shown>,
     /// Where blocks come from.
     source: String,
+    /// Where parts go, if they do.
+    archive: Option<String>,
 }
 
 #[derive(Default)]
@@ -43,9 +46,21 @@ impl Shown {
 }
 
 impl Look {
-    pub(crate) fn new(ui: Ui, source: &BlocksFrom) -> Self {
+    pub(crate) fn new(ui: Ui, source: &BlocksFrom, archive: Option<String>) -> Self {
         let bar = if ui.json { None } else { Progress::bar("indexing") };
-        Self { shown: Mutex::new(Shown { bar, ..Shown::default() }), source: source.to_string() }
+        Self {
+            shown: Mutex::new(Shown { bar, ..Shown::default() }),
+            source: source.to_string(),
+            archive,
+        }
+    }
+
+    /// Whose trouble it is: the source's, or that of the archive that parts go to.
+    fn whose(&self, error: &IndexError) -> (Option<&str>, Option<&str>) {
+        match &self.archive {
+            Some(archive) if error.class() == ErrorClass::ArchiveIo => (None, Some(archive)),
+            _ => (Some(&self.source), None),
+        }
     }
 
     /// Takes the bar away.
@@ -86,13 +101,15 @@ impl Observer for Look {
         if !self.shown.lock().tells(event, Instant::now()) {
             return;
         }
-        let source = self.source.as_str();
         match event {
             Event::Retrying { error, wait } => {
-                tracing::warn!(%error, source, ?wait, "tried again");
+                let (source, archive) = self.whose(error);
+                tracing::warn!(%error, source, archive, ?wait, "tried again");
             }
             Event::Alarm { error, since } => {
-                tracing::error!(%error, source, ?since, "ALARM: nothing goes on for too long");
+                let (source, archive) = self.whose(error);
+                let told = "ALARM: nothing goes on for too long";
+                tracing::error!(%error, source, archive, ?since, "{told}");
             }
             Event::Recovered => tracing::info!("it works again"),
             Event::Gap { from, to } => {
@@ -106,7 +123,6 @@ impl Observer for Look {
 
 #[cfg(test)]
 mod tests {
-    use secateur_index::IndexError;
     use secateur_index::source::GrpcOptions;
 
     use super::*;
@@ -128,9 +144,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_about_trouble_names_the_source() {
+    fn a_line_about_trouble_names_the_source_or_the_archive_whichever_it_is() {
         let node = BlocksFrom::Node(GrpcOptions::new("http://127.0.0.1:1"));
         let ui = Ui { json: true };
-        assert_eq!(Look::new(ui, &node).source, "http://127.0.0.1:1");
+        let net = IndexError::Net("gone".into());
+        let archive = IndexError::ArchiveIo { reason: "gone".into(), retryable: true };
+        let look = Look::new(ui, &node, Some("s3://bucket".into()));
+        assert_eq!(look.whose(&net), (Some("http://127.0.0.1:1"), None));
+        assert_eq!(look.whose(&archive), (None, Some("s3://bucket")));
+        // Parts that blocks come from are the source.
+        let look = Look::new(ui, &node, None);
+        assert_eq!(look.whose(&archive), (Some("http://127.0.0.1:1"), None));
     }
 }
