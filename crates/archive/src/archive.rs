@@ -19,8 +19,8 @@ use crate::part::{ObjectRange, PartReader};
 use crate::remote::{Remote, path_of};
 use crate::settings::s3_client;
 use crate::{
-    ArchiveError, ArchiveUrl, Check, Day, Kind, MAX_MANIFEST_LEN, Manifest, Metrics, PartHeader,
-    PartKey, Retry, Settings,
+    ArchiveError, ArchiveUrl, Check, Day, Grain, Kind, MAX_MANIFEST_LEN, Manifest, Metrics,
+    PartHeader, PartKey, Retry, Settings,
 };
 
 /// Manifests that are asked for at the same time.
@@ -140,6 +140,15 @@ impl Archive {
         self.keys_below(&chain_prefix(chain_id), after.map(PartKey::object))
     }
 
+    /// The names of a chain's listed parts in their order: those that have both a manifest and an
+    /// object.
+    pub fn listed(
+        &self,
+        chain_id: u64,
+    ) -> impl Stream<Item = Result<PartKey, ArchiveError>> + Send + 'static {
+        listed(self.keys(chain_id, None))
+    }
+
     fn keys_below(
         &self,
         folder: &str,
@@ -158,7 +167,7 @@ impl Archive {
     /// The first and the last height that listed parts of a chain have. By names alone, and by few of
     /// them: the first ones, those of days, and those of the last day that has a listed part.
     pub async fn ends(&self, chain_id: u64) -> Result<Option<(Height, Height)>, ArchiveError> {
-        let first = std::pin::pin!(listed(self.keys(chain_id, None))).try_next().await?;
+        let first = std::pin::pin!(self.listed(chain_id)).try_next().await?;
         let Some(PartKey { first, mut last, .. }) = first else { return Ok(None) };
         for day in self.days(chain_id).await?.into_iter().rev() {
             let keys = listed(self.keys_below(&day_prefix(chain_id, day), None));
@@ -194,7 +203,7 @@ impl Archive {
         from: Height,
     ) -> impl Stream<Item = Result<Manifest, ArchiveError>> + Send + 'static {
         let archive = self.clone();
-        listed(self.keys(chain_id, None))
+        self.listed(chain_id)
             .try_filter(move |key| futures_util::future::ready(key.last >= from))
             .map_ok(move |key| {
                 let archive = archive.clone();
@@ -209,7 +218,7 @@ impl Archive {
         chain_id: u64,
         height: Height,
     ) -> Result<Option<Manifest>, ArchiveError> {
-        let mut keys = std::pin::pin!(listed(self.keys(chain_id, None)));
+        let mut keys = std::pin::pin!(self.listed(chain_id));
         while let Some(key) = keys.try_next().await? {
             if key.first > height {
                 break;
@@ -227,6 +236,17 @@ impl Archive {
         match self.remote.small(&name, MAX_MANIFEST_LEN).await? {
             Some(bytes) => Manifest::from_bytes(key, &bytes),
             None => Err(ArchiveError::Missing { key: name, provider: self.provider().to_owned() }),
+        }
+    }
+
+    /// How a part was cut of which only one of its two objects is there.
+    pub(crate) async fn grain_of(&self, half: &ListedKey) -> Result<Grain, ArchiveError> {
+        match half.kind {
+            Kind::Manifest => self.manifest(&half.key).await.map(|manifest| manifest.grain),
+            Kind::Object => {
+                let reader = self.open_part(&half.key, half.size).await?;
+                Ok(reader.header().grain)
+            }
         }
     }
 
@@ -309,7 +329,7 @@ impl Archive {
     ) -> Result<Vec<RangeInclusive<Height>>, ArchiveError> {
         let mut gaps = Vec::new();
         let mut next = None;
-        let mut keys = std::pin::pin!(listed(self.keys(chain_id, None)));
+        let mut keys = std::pin::pin!(self.listed(chain_id));
         while let Some(key) = keys.try_next().await? {
             let expected = match next {
                 Some(expected) => expected,
@@ -335,12 +355,21 @@ pub(crate) fn size_differs(size: u64, wanted: u64, says: &str) -> String {
     format!("it is {by} byte{s} {than} than {says}: {size}, not {wanted}")
 }
 
-/// The parts of a listing that have a manifest.
+/// The parts of a listing: a manifest, and right behind it the object that it lists. One without the
+/// other is no part.
 pub(crate) fn listed(
     keys: impl Stream<Item = Result<ListedKey, ArchiveError>> + Send + 'static,
 ) -> impl Stream<Item = Result<PartKey, ArchiveError>> + Send + 'static {
-    keys.try_filter_map(|listed| {
-        let key = (listed.kind == Kind::Manifest).then_some(listed.key);
+    let mut manifest = None::<PartKey>;
+    keys.try_filter_map(move |listed| {
+        let before = manifest.take();
+        let key = match listed.kind {
+            Kind::Object => before.filter(|before| *before == listed.key),
+            Kind::Manifest => {
+                manifest = Some(listed.key);
+                None
+            }
+        };
         futures_util::future::ready(Ok(key))
     })
     .boxed()

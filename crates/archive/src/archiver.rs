@@ -8,7 +8,8 @@
 //! Every step can be done again, and every step looks before it writes. A process that ends at any
 //! point is followed by one that opens the same stage and the same archive and goes on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,10 +19,12 @@ use secateur_core::{Block, BlockHash, Height, Part};
 use crate::archive::listed;
 use crate::grain::Filling;
 use crate::part::{PartHeader, PartWriter};
-use crate::place::Place;
+use crate::place::{Found, Place};
 use crate::remote::{Content, Ensured};
 use crate::stage::{Stage, Staged};
-use crate::{Archive, ArchiveError, Check, Codec, Digest, Grain, Manifest, Metrics, PartKey};
+use crate::{
+    Archive, ArchiveError, Check, Codec, Digest, Grain, ListedKey, Manifest, Metrics, PartKey,
+};
 
 /// What an archiver works with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,9 @@ pub struct ArchiverOptions {
     pub first: Height,
     /// The oldest block that can be had. A gap that begins below it is left as it is.
     pub oldest: Height,
+    /// Heights at which a part ends whatever the grain says: parts that others remember ended there,
+    /// and are missing. What fills their place is then the same, byte for byte.
+    pub ends: BTreeSet<Height>,
     /// How far each block is checked before it is written.
     pub check: Check,
     /// How many finished parts may wait for their upload before [`Archiver::push`] refuses.
@@ -56,6 +62,7 @@ impl ArchiverOptions {
             grain: Grain::default(),
             first,
             oldest: 0,
+            ends: BTreeSet::new(),
             check: Check::Hash,
             max_waiting: 4,
         }
@@ -80,6 +87,12 @@ pub struct Archiver {
     options: ArchiverOptions,
     stage: Stage,
     place: Place,
+    /// The gap that it was opened in.
+    gap: Option<RangeInclusive<Height>>,
+    /// Gaps that stay.
+    left: Vec<RangeInclusive<Height>>,
+    /// Halves of parts where blocks are missing.
+    halves: BTreeMap<Height, ListedKey>,
     current: Option<Current>,
     waiting: VecDeque<Waiting>,
     /// A part in the making was lost by an error, or by a call that was dropped half-way.
@@ -92,6 +105,10 @@ struct Current {
     path: PathBuf,
     writer: PartWriter,
     filling: Filling,
+    /// Where it ends.
+    grain: Grain,
+    /// The height at which it ends in any case.
+    end: Option<Height>,
 }
 
 /// A finished part, and what is known of it in the archive once it is listed.
@@ -110,18 +127,23 @@ impl Archiver {
         let stage = Stage::open(&options.stage)?;
         let staged = stage.finished().await?;
         archive.sweep(options.chain_id).await?;
-        let place = Place::find(&archive, &options).await?;
-        if let (Some(_), Some(last)) = (place.previous, place.next.checked_sub(1)) {
+        let mut found = Found::find(&archive, &options, &staged).await?;
+        if let (Some(_), Some(last)) = (found.place.previous, found.place.next.checked_sub(1)) {
             archive.remote.metrics.verified(last);
         }
-        let (place, useful, useless) = place.with_stage(staged, options.chain_id)?;
+        let gap = found.place.missing();
+        let (useful, useless) = found.with_stage(staged, &options)?;
         for part in useless {
-            tracing::warn!(path = %part.path.display(), "a staged part does not follow; discarded");
+            let (first, last) = (part.manifest.first, part.manifest.last);
+            let path = part.path.display();
+            tracing::warn!(%path, first, last, "a staged part neither follows nor is listed; discarded");
             stage.remove(&part.path).await?;
         }
+        let Found { place, left, halves, .. } = found;
         let waiting = useful.into_iter().map(|staged| Waiting { staged, listed: None }).collect();
+        let (current, broken) = (None, false);
         let archiver =
-            Self { archive, options, stage, place, current: None, waiting, broken: false };
+            Self { archive, options, stage, place, gap, left, halves, current, waiting, broken };
         archiver.count_staged();
         Ok(archiver)
     }
@@ -134,6 +156,16 @@ impl Archiver {
     /// The hash of the block below [`Archiver::next_height`], if there is one.
     pub fn previous_hash(&self) -> Option<BlockHash> {
         self.place.previous
+    }
+
+    /// The gap that it was opened in, if it was: the first one that can be filled.
+    pub fn gap(&self) -> Option<RangeInclusive<Height>> {
+        self.gap.clone()
+    }
+
+    /// Gaps below its place that cannot be filled, because the blocks are not to be had.
+    pub fn gaps_left(&self) -> &[RangeInclusive<Height>] {
+        &self.left
     }
 
     /// Whether it was opened in a gap that is full now. It takes no more blocks then; what waits can
@@ -167,14 +199,13 @@ impl Archiver {
             return Err(ArchiveError::WrongParent { height, expected, got: gap.hash });
         }
         self.options.check.block(self.options.codec, self.options.chain_id, block)?;
-        let grain = self.grain();
-        let ends = |current: &Current| current.filling.ends_before(block, &grain);
+        let ends = |current: &Current| current.filling.ends_before(block, &current.grain);
         if self.current.as_ref().is_some_and(ends) {
             self.finish_part().await?;
         }
         let mut current = match self.current.take() {
             Some(current) => current,
-            None => self.begin_part(block)?,
+            None => self.begin_part(block).await?,
         };
         // Until the block is in, the part is nobody's: a call that is dropped here loses it.
         self.broken = true;
@@ -183,21 +214,41 @@ impl Archiver {
         self.place.next += 1;
         self.place.previous = Some(block.meta.hash);
         self.place.day = Some(current.filling.day);
-        let full = closes.is_some() || current.filling.is_full(&grain);
+        let full = closes.is_some()
+            || current.end == Some(block.meta.height)
+            || current.filling.is_full(&current.grain);
         self.current = Some(current);
         self.broken = false;
         if full { self.finish_part().await } else { Ok(()) }
     }
 
-    /// Where parts end: a gap is filled as the parts around it were cut.
-    fn grain(&self) -> Grain {
-        self.place.gap.map_or(self.options.grain, |gap| gap.grain)
+    /// Where the part that begins at a block ends, and the height at which it does in any case. One
+    /// that was there before is cut as it was: as its other half says, or as the parts around it were.
+    async fn cut(&self, first: Height) -> Result<(Grain, Option<Height>), ArchiveError> {
+        let most = self.place.gap.map_or(Height::MAX, |gap| gap.last);
+        if let Some(half) = self.halves.get(&first).filter(|half| half.key.last <= most) {
+            match self.archive.grain_of(half).await {
+                Ok(grain) => return Ok((grain, Some(half.key.last))),
+                Err(error) if error.is_retryable() => return Err(error),
+                // It says nothing that could be followed; `verify` tells of it.
+                Err(error) => tracing::debug!(key = %half.key, %error, "half a part is damaged"),
+            }
+        }
+        let (upper, usual) = (self.place.gap.map(|gap| gap.grain), self.options.grain);
+        let end = self.options.ends.range(first..=most).next().copied();
+        let around = [self.place.grain, upper, Some(usual)];
+        let grain = end.and_then(|end| {
+            let blocks = (end - first).saturating_add(1);
+            crate::grain::that_cuts(around.into_iter().flatten(), blocks)
+        });
+        Ok((grain.or(upper).unwrap_or(usual), end))
     }
 
-    fn begin_part(&self, block: &Block) -> Result<Current, ArchiveError> {
+    async fn begin_part(&self, block: &Block) -> Result<Current, ArchiveError> {
         if self.waiting.len() >= self.options.max_waiting.max(1) {
             return Err(ArchiveError::StageFull { parts: self.waiting.len() });
         }
+        let (grain, end) = self.cut(block.meta.height).await?;
         let filling = Filling::begin(block, self.place.day);
         let header = PartHeader {
             chain_id: self.options.chain_id,
@@ -208,10 +259,10 @@ impl Archiver {
             parent_hash: block.meta.parent_hash,
             last_hash: block.meta.hash,
             origin: self.place.origin,
-            grain: self.grain(),
+            grain,
         };
         let path = self.stage.unfinished(block.meta.height);
-        Ok(Current { writer: PartWriter::create(&path, header)?, path, filling })
+        Ok(Current { writer: PartWriter::create(&path, header)?, path, filling, grain, end })
     }
 
     async fn finish_part(&mut self) -> Result<(), ArchiveError> {
@@ -260,7 +311,8 @@ impl Archiver {
     }
 
     /// A listed part of the same blocks under another name: made by another version of the
-    /// compressor. The same raw bytes are as good; other ones are a conflict.
+    /// compressor. The same raw bytes are as good; other ones are a conflict, and other ends another
+    /// archiver's.
     async fn twin(&self, ours: &Manifest) -> Result<Option<Part>, ArchiveError> {
         let key = ours.key();
         // Sorts before every part of this day that begins at the same height.
@@ -273,6 +325,10 @@ impl Archiver {
             }
             if found == key {
                 continue;
+            }
+            if (found.first, found.last) != (key.first, key.last) {
+                let (key, ours) = (found.object(), key.object());
+                return Err(ArchiveError::Overlap { key, ours });
             }
             let theirs = self.archive.manifest(&found).await?;
             let same =

@@ -66,7 +66,10 @@ pub enum ArchiveError {
         source: io::Error,
     },
     /// Another process has the stage directory.
-    #[error("the stage {path} is in use by another archiver; nothing was changed. Stop it first")]
+    #[error(
+        "the stage directory {path} is in use by another archiver; nothing was archived. Stop that \
+         one, or name another directory with --stage"
+    )]
     Locked {
         /// The stage directory.
         path: PathBuf,
@@ -89,6 +92,19 @@ pub enum ArchiveError {
         key: String,
         /// What differs.
         reason: String,
+    },
+    /// A listed part has some of the blocks of one that is to be listed.
+    #[error(
+        "{key} has blocks that the finished part {ours} has as well: another archiver, with another \
+         grain, wrote it meanwhile; it was not touched and nothing was listed. Let all archivers of an \
+         archive have the same grain, or only one of them run; then start again, and what waits in \
+         the stage is cut anew"
+    )]
+    Overlap {
+        /// The listed part.
+        key: String,
+        /// The part that was to be listed.
+        ours: String,
     },
     /// What was uploaded came back as something else.
     #[error("{key} was uploaded, but reads back as {got}, not {wanted}; it was not listed")]

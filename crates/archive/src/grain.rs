@@ -42,6 +42,16 @@ impl Grain {
     }
 }
 
+/// Which of some grains may have cut a part of so many blocks that is not there to ask: one that
+/// always does, or else one that may have.
+pub(crate) fn that_cuts(grains: impl Iterator<Item = Grain> + Clone, blocks: u64) -> Option<Grain> {
+    let always = grains.clone().find(|grain| grain.max_blocks == Some(blocks));
+    always.or_else(|| {
+        let mut grains = grains;
+        grains.find(|grain| grain.max_blocks.is_none_or(|max| blocks < max))
+    })
+}
+
 /// What is in a part so far, as far as its end depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Filling {

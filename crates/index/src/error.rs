@@ -60,7 +60,7 @@ pub enum IndexError {
     /// The next block was cut at the source.
     #[error(
         "block {wanted} is pruned, or in no part: the source has no block from there up to \
-         {pruned_before_block}; the index was not changed. Name a source that has them, a node or an \
+         {pruned_before_block}; nothing from there on was written. Name a source that has them, a node or an \
          archive, or set on_pruned = rebase to go on above and leave a row in `gaps`"
     )]
     Pruned {
@@ -104,15 +104,18 @@ pub enum IndexError {
     Timeout(String),
     /// The source does not take a part that is in the archive.
     #[error(
-        "the source does not take the part {key} ({reason}). It is in the archive and in the index, and \
-         was not acknowledged; if this archive is a copy beside the one that the node knows, set \
-         archive.acknowledge = false"
+        "the source does not take the part {key} of {provider} ({reason}). It is in the archive and in \
+         the index, and was not acknowledged; {advice}"
     )]
     PartRefused {
         /// The part.
         key: String,
+        /// The archive that it is in.
+        provider: String,
         /// What the source says.
         reason: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// The source wants another token, or the index belongs to another chain.
     #[error("refused: {0}; nothing was changed")]

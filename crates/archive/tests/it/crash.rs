@@ -1,6 +1,6 @@
 //! The archiver is dropped at every step, and a new one goes on: the same parts in the end.
 
-use secateur_archive::{Archiver, Codec, Depth};
+use secateur_archive::{ArchiveError, Archiver, Codec, Depth};
 use secateur_core::Part;
 
 use crate::chain::{self, archive_all, options, settle};
@@ -129,4 +129,32 @@ async fn names(archive: &secateur_archive::Archive) -> Vec<String> {
     use futures_util::TryStreamExt;
     let parts = archive.parts(chain::CHAIN, 0);
     parts.map_ok(|manifest| manifest.key().object()).try_collect().await.unwrap()
+}
+
+/// Two archivers that cut otherwise: the slower one is told so, and goes on behind the other's parts
+/// when it starts again, however far those are by then.
+#[tokio::test]
+async fn a_staged_part_that_another_grain_overtook_is_told_as_that_and_then_discarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let archive = chain::directory(dir.path());
+    let blocks = chain::opaque(0, 11, 40);
+    let slow = options(one.path(), Codec::Opaque, 3);
+    let mut archiver = Archiver::open(archive.clone(), slow.clone()).await.unwrap();
+    for block in &blocks[..4] {
+        archiver.push(block).await.unwrap();
+    }
+    assert_eq!(archiver.waiting(), 2);
+    archive_all(&archive, options(other.path(), Codec::Opaque, 2), &blocks).await.unwrap();
+    let wanted = names(&archive).await;
+    settle(&mut archiver, &mut Vec::new()).await.unwrap_err();
+    let error = archiver.publish().await.unwrap_err();
+    assert!(matches!(error, ArchiveError::Overlap { .. }), "{error}");
+    let told = error.to_string();
+    assert!(!error.is_retryable() && told.contains("the same grain"), "{told}");
+    assert!(!told.contains("remove"), "the listed part is right: {told}");
+    drop(archiver);
+    let archiver = Archiver::open(archive.clone(), slow).await.unwrap();
+    assert_eq!((archiver.next_height(), archiver.waiting()), (11, 0));
+    assert_eq!(names(&archive).await, wanted);
 }

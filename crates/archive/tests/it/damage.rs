@@ -153,6 +153,9 @@ async fn missing_parts_are_found_at_the_beginning_in_the_middle_and_at_the_end()
         small.put(&manifest, json).await;
         let report = small.full().await;
         assert!(report.findings.contains(&Finding::NoObject { key: object.clone() }));
+        // A manifest alone lists nothing.
+        assert_eq!(small.archive.gaps(CHAIN, upto).await.unwrap(), [part.first..=part.last]);
+        assert_eq!(small.archive.find(CHAIN, part.last).await.unwrap(), None);
         small.put(&object, zst).await;
         assert!(small.full().await.is_clean());
     }

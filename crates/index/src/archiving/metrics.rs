@@ -18,6 +18,7 @@ pub struct ArchiveMetrics {
     failures: Counter,
     parts: Counter,
     stalled: Gauge,
+    gaps: Gauge,
     /// What the archiver said last: it counts from zero each time it is opened.
     before: Mutex<MetricsSnapshot>,
 }
@@ -38,6 +39,7 @@ impl ArchiveMetrics {
             failures: Counter::default(),
             parts: Counter::default(),
             stalled: Gauge::default(),
+            gaps: Gauge::default(),
             before: Mutex::default(),
         };
         let gauges = [
@@ -46,7 +48,8 @@ impl ArchiveMetrics {
                 "The last block that was read back and listed",
                 &metrics.verified,
             ),
-            ("lag_blocks", "Exportable blocks that are in no listed part", &metrics.lag),
+            ("lag_blocks", "Exportable blocks above the last listed part", &metrics.lag),
+            ("gap_blocks", "Blocks below it that are in no listed part", &metrics.gaps),
             ("staged_bytes", "Bytes of parts that are not settled", &metrics.staged),
             (
                 "stalled",
@@ -79,6 +82,11 @@ impl ArchiveMetrics {
 
     pub(super) fn stalled(&self, stalled: bool) {
         self.stalled.set(i64::from(stalled));
+    }
+
+    /// How many blocks are missing below the last listed one.
+    pub(super) fn gaps(&self, blocks: u64) {
+        self.gaps.set(signed(blocks));
     }
 
     /// A part was settled.

@@ -9,6 +9,8 @@
 mod metrics;
 mod notes;
 
+use std::collections::{BTreeSet, HashSet};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +32,11 @@ use crate::{IndexError, PartRow, Sink};
 const PAGE: usize = 256;
 /// How often the head is asked for.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// What a node says of blocks that it knows in another part.
+const ELSEWHERE: &str = "in the part ";
+/// What it says of a part that is not in its own archive.
+const OTHER_ARCHIVE: &str = "this node's archive is ";
 
 /// How archiving works.
 #[derive(Debug, Clone)]
@@ -103,6 +110,15 @@ impl<S, K> std::fmt::Debug for Archiving<S, K> {
     }
 }
 
+/// What is remembered from one look at the archive to the next.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Where parts ended that the index noted and the archive does not have.
+    ends: BTreeSet<Height>,
+    /// Gaps that were told of.
+    told: HashSet<RangeInclusive<Height>>,
+}
+
 /// What an error of the archive means to a worker.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn explain(error: ArchiveError) -> IndexError {
@@ -152,9 +168,10 @@ impl<S: Source, K: Sink> Archiving<S, K> {
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
         let mut first = self.options.first;
         let (mut backoff, mut since, mut alarmed) = (Backoff::new(), None::<Instant>, false);
+        let mut memory = Memory::default();
         loop {
             let before = self.metrics.parts();
-            let error = match self.session(first, &stop).await {
+            let error = match self.session(first, &stop, &mut memory).await {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) if *stop.borrow() => return Ok(End::Stopped),
                 Ok(None) => continue,
@@ -195,9 +212,10 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         &self,
         first: Option<Height>,
         stop: &watch::Receiver<bool>,
+        memory: &mut Memory,
     ) -> Result<Option<End>, IndexError> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
-        self.agree_with_archive().await?;
+        self.agree_with_archive(&mut memory.ends).await?;
         if self.options.ack {
             let again = self.acknowledge_again(status.archived, status.pruned_before);
             // The source may read a part for long. Whatever it does not hear of now, it does next time.
@@ -206,7 +224,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 acknowledged = again => acknowledged?,
             }
         }
-        let mut archiver = self.open(first, &status).await?;
+        let mut archiver = self.open(first, &status, memory).await?;
         let mut blocks = self.source.blocks(Some(archiver.next_height()), true);
         let (mut idle, mut looked) = (Backoff::new(), Instant::now());
         self.publish(&mut archiver, stop).await?;
@@ -251,6 +269,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         &self,
         first: Option<Height>,
         status: &SourceStatus,
+        memory: &mut Memory,
     ) -> Result<Archiver, IndexError> {
         let begun = self.sink.last_part().await?.is_some();
         let oldest = status.oldest.unwrap_or(0);
@@ -264,7 +283,35 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         options.oldest = oldest;
         options.grain = self.options.grain;
         options.check = self.options.check;
-        Archiver::open(self.archive.clone(), options).await.map_err(explain)
+        options.ends.clone_from(&memory.ends);
+        if self.options.ack {
+            // What the source knows of ends here: a part across it would be refused.
+            options.ends.extend(status.archived);
+        }
+        let archiver = Archiver::open(self.archive.clone(), options).await.map_err(explain)?;
+        self.tell_gaps(&archiver, &mut memory.told);
+        Ok(archiver)
+    }
+
+    /// Tells once of every gap, whether it is filled or stays.
+    fn tell_gaps(&self, archiver: &Archiver, told: &mut HashSet<RangeInclusive<Height>>) {
+        let (gap, left) = (archiver.gap(), archiver.gaps_left());
+        let missing = gap.iter().chain(left);
+        self.metrics.gaps(missing.map(|gap| (gap.end() - gap.start()).saturating_add(1)).sum());
+        for gap in left.iter().filter(|gap| told.insert((*gap).clone())) {
+            let (first, last) = (gap.start(), gap.end());
+            tracing::warn!(first, last, "the archive has a gap that the source cannot fill");
+        }
+        if let Some(gap) = gap.filter(|gap| told.insert(gap.clone())) {
+            let (first, last) = (gap.start(), gap.end());
+            if self.options.until.is_some_and(|until| until < *last) {
+                let told =
+                    "the archive has a gap above the last wanted block; it is not filled now";
+                tracing::warn!(first, last, "{told}");
+            } else {
+                tracing::warn!(first, last, "the archive has a gap; it is filled");
+            }
+        }
     }
 
     /// A block with what names it.
@@ -328,11 +375,27 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         let IndexError::Refused(reason) = error else { return Err(error) };
         let key = &part.locator.key;
         // A source that has cut the part's blocks meanwhile cannot compare them, and need not.
-        let cut = self.source.status().await?.pruned_before;
-        if cut.is_some_and(|cut| cut >= part.first) {
+        let status = self.source.status().await?;
+        if status.pruned_before.is_some_and(|cut| cut >= part.first) {
             tracing::warn!(reason, key, "the source does not take a part that it has cut");
             return Ok(());
         }
-        Err(IndexError::PartRefused { key: key.clone(), reason })
+        let provider = &part.locator.provider;
+        let known = status.archived.is_some_and(|archived| archived >= part.last);
+        // Its own parts of this very archive have all of these blocks: nothing waits for this one.
+        if known && reason.contains(&format!("{provider}/chain=")) {
+            let told =
+                "the source knows other parts of these blocks in this archive, and keeps to them";
+            tracing::warn!(reason, key, "{told}");
+            return Ok(());
+        }
+        let advice = if reason.contains(ELSEWHERE) || reason.contains(OTHER_ARCHIVE) {
+            "if this archive is a copy beside the one that the node knows, set archive.acknowledge = \
+             false"
+        } else {
+            "check that the archive and the source are of the same chain"
+        };
+        let (key, provider, advice) = (key.clone(), provider.clone(), advice);
+        Err(IndexError::PartRefused { key, provider, reason, advice })
     }
 }

@@ -1,10 +1,10 @@
 //! The index's rows of parts and the archive's names are brought together. The archive is right: the
 //! rows are a cache of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use futures_util::TryStreamExt as _;
-use secateur_archive::{Kind, ListedKey, PartKey};
+use secateur_archive::PartKey;
 use secateur_core::Height;
 
 use super::{Archiving, explain, row_of};
@@ -33,20 +33,30 @@ impl<K: Sink> Rows<'_, K> {
     }
 }
 
+/// What rows were taken away.
+#[derive(Debug, Default)]
+struct Forgotten {
+    /// Of parts that this archive does not have any more.
+    gone: u64,
+    /// Of another archive's, and which one.
+    elsewhere: Option<(u64, String)>,
+}
+
 impl<S: Source, K: Sink> Archiving<S, K> {
     /// Notes parts that are in the archive and not in the index, and forgets those that are in the
-    /// index and not in the archive: one that was removed, or another archive's.
-    pub(super) async fn agree_with_archive(&self) -> Result<(), IndexError> {
+    /// index and not in the archive: one that was removed, or another archive's. Where the removed
+    /// ones ended is added to `ends`: what comes in their place is to be the same.
+    pub(super) async fn agree_with_archive(
+        &self,
+        ends: &mut BTreeSet<Height>,
+    ) -> Result<(), IndexError> {
         if self.sink.last_part().await?.is_none() {
             return self.note_all().await;
         }
         let mut rows = Rows { sink: self.sink.as_ref(), page: VecDeque::new(), from: Some(0) };
-        let mut listed = Box::pin(self.archive.keys(self.options.chain_id, None));
-        let (mut below, mut forgotten) = (None::<PartKey>, 0u64);
-        while let Some(ListedKey { key, kind, .. }) = listed.try_next().await.map_err(explain)? {
-            if kind != Kind::Manifest {
-                continue;
-            }
+        let mut listed = Box::pin(self.archive.listed(self.options.chain_id));
+        let (mut below, mut forgotten) = (None::<PartKey>, Forgotten::default());
+        while let Some(key) = listed.try_next().await.map_err(explain)? {
             if let Some(below) = below.filter(|below| key.first <= below.last) {
                 return Err(overlap(&key, &below));
             }
@@ -55,8 +65,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 if self.is_of(&row, &key) {
                     known = true;
                 } else {
-                    self.sink.forget_part(row.block_from).await?;
-                    forgotten += 1;
+                    self.forget(&row, &mut forgotten, ends).await?;
                 }
             }
             if !known {
@@ -67,12 +76,34 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             below = Some(key);
         }
         while let Some(row) = rows.up_to(Height::MAX).await? {
-            self.sink.forget_part(row.block_from).await?;
-            forgotten += 1;
+            self.forget(&row, &mut forgotten, ends).await?;
         }
-        if forgotten > 0 {
-            let archive = self.archive.provider();
-            tracing::warn!(forgotten, archive, "the index noted parts that the archive has not");
+        let Forgotten { gone, elsewhere } = forgotten;
+        let archive = self.archive.provider();
+        if gone > 0 {
+            tracing::warn!(gone, archive, "the index noted parts that the archive has not");
+        }
+        if let Some((parts, before)) = elsewhere {
+            let told = "the index noted parts of another archive; it follows this one now";
+            tracing::warn!(parts, before, archive, "{told}");
+        }
+        Ok(())
+    }
+
+    async fn forget(
+        &self,
+        row: &PartRow,
+        forgotten: &mut Forgotten,
+        ends: &mut BTreeSet<Height>,
+    ) -> Result<(), IndexError> {
+        self.sink.forget_part(row.block_from).await?;
+        if row.provider == self.archive.provider() {
+            forgotten.gone += 1;
+            ends.insert(row.block_to);
+        } else {
+            let elsewhere = forgotten.elsewhere.take();
+            let (parts, before) = elsewhere.unwrap_or_else(|| (0, row.provider.clone()));
+            forgotten.elsewhere = Some((parts + 1, before));
         }
         Ok(())
     }

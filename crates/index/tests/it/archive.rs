@@ -142,6 +142,39 @@ impl Room {
         }
     }
 
+    /// Archives, and gives how many blocks are said to be in no part below the last one.
+    async fn gaps_after(&self, source: StoreSource, sink: &SqliteSink) -> u64 {
+        let mut registry = Registry::default();
+        let end = self.try_archive_with(source, sink.clone(), &mut registry, |_| {});
+        assert_eq!(end.await.unwrap(), End::CaughtUp);
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        let value = page.lines().find_map(|line| line.strip_prefix("secateur_archive_gap_blocks "));
+        value.unwrap_or_else(|| panic!("no gap_blocks in {page}")).parse().unwrap()
+    }
+
+    /// Archives with so many blocks to a part, up to a block.
+    async fn with_grain(
+        &self,
+        source: StoreSource,
+        sink: &SqliteSink,
+        max_blocks: u64,
+        until: Option<u64>,
+    ) -> Result<End, IndexError> {
+        let change = |options: &mut ArchivingOptions| {
+            options.grain.max_blocks = Some(max_blocks);
+            options.until = until;
+        };
+        self.try_archive_with(source, sink.clone(), &mut Registry::default(), change).await
+    }
+
+    /// How many finished parts wait in the stage.
+    fn staged(&self) -> usize {
+        let files = std::fs::read_dir(self.dir.path().join("stage")).unwrap();
+        let names = files.map(|entry| entry.unwrap().path());
+        names.filter(|path| path.extension().is_some_and(|ending| ending == "part")).count()
+    }
+
     /// Every file of the archive with its bytes.
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let (mut files, mut folders) = (BTreeMap::new(), vec![self.dir.path().join("archive")]);
@@ -168,7 +201,7 @@ async fn whatever_part_is_missing_comes_back_with_the_same_bytes_whether_the_ind
     room.archive(history.source(), known.clone()).await;
     let (parts, files) = (known.parts(0, 100).await.unwrap(), room.files());
     assert_eq!(parts.len(), 6);
-    let endings: [&[&str]; 2] = [&["zst", "json"], &["json"]];
+    let endings: [&[&str]; 3] = [&["zst", "json"], &["json"], &["zst"]];
     for (round, gone) in [vec![0], vec![2], vec![5], vec![0, 1, 3], vec![4, 5]].iter().enumerate() {
         for (way, endings) in endings.iter().enumerate() {
             for fresh in [false, true] {
@@ -197,12 +230,17 @@ async fn a_gap_that_the_source_has_cut_stays_and_the_archive_goes_on() {
     room.remove(&parts[1], &["zst", "json"]);
     let cut = history.source().beginning_at(40);
     history.append(&chain[70..]);
-    assert_eq!(room.archive(cut, sink.clone()).await, End::CaughtUp);
+    assert_eq!(room.gaps_after(cut, &sink).await, 16);
     let ends = |parts: Vec<PartRow>| -> Vec<_> { parts.iter().map(|part| part.block_to).collect() };
     assert_eq!(ends(sink.parts(0, 100).await.unwrap()), [15, 47, 63, 79, 95]);
     // Whoever has the blocks fills it.
-    room.archive(history.source(), sink.clone()).await;
+    assert_eq!(room.gaps_after(history.source(), &sink).await, 0);
     assert_eq!(ends(sink.parts(0, 100).await.unwrap()), [15, 31, 47, 63, 79, 95]);
+    // The first one is as good a gap as any: what it lacks is told by the others.
+    room.remove(&parts[0], &["zst", "json"]);
+    assert_eq!(room.gaps_after(history.source().beginning_at(40), &sink).await, 16);
+    assert_eq!(ends(sink.parts(0, 100).await.unwrap()), [31, 47, 63, 79, 95]);
+    assert_eq!(room.gaps_after(history.source(), &sink).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,4 +293,113 @@ async fn a_hole_in_an_archive_that_is_a_source_is_told_as_what_it_is() {
         "{error}"
     );
     assert!(error.contains("no block from there up to 31"), "{error}");
+}
+
+/// An archive whose grain was changed, of a node that knows all of it: four parts of 16 blocks, then
+/// three of 24.
+async fn regrained(room: &Room) -> (History, SqliteSink, Vec<PartRow>) {
+    let history = History::new(&blocks(140));
+    let sink = room.sink("known.sqlite");
+    let node = || history.source().keeping_parts();
+    room.with_grain(node(), &sink, 16, Some(63)).await.unwrap();
+    room.with_grain(node(), &sink, 24, None).await.unwrap();
+    let parts = sink.parts(0, 100).await.unwrap();
+    let ends: Vec<_> = parts.iter().map(|part| part.block_to).collect();
+    assert_eq!(ends, [15, 31, 47, 63, 87, 111, 135]);
+    (history, sink, parts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gap_across_a_change_of_grain_comes_back_as_it_was_and_the_node_takes_it() {
+    let room = Room::new();
+    let (history, sink, parts) = regrained(&room).await;
+    let files = room.files();
+    for gone in [vec![2, 3], vec![3], vec![3, 4], vec![4, 5], vec![5, 6], vec![6], vec![1, 2, 5, 6]]
+    {
+        for part in &gone {
+            room.remove(&parts[*part], &["zst", "json"]);
+        }
+        let node = history.source().keeping_parts();
+        assert_eq!(room.with_grain(node, &sink, 10, None).await.unwrap(), End::CaughtUp);
+        assert_eq!(room.files(), files, "without the parts {gone:?}");
+        assert_eq!(sink.parts(0, 100).await.unwrap(), parts);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_part_says_how_it_was_cut_and_becomes_whole_without_a_second_one_beside_it() {
+    let room = Room::new();
+    let (history, _, parts) = regrained(&room).await;
+    let files = room.files();
+    let gone: [&[usize]; 5] = [&[2, 3], &[3, 4], &[5, 6], &[6], &[0, 2, 4, 6]];
+    for (round, gone) in gone.iter().enumerate() {
+        for half in ["json", "zst"] {
+            for part in *gone {
+                room.remove(&parts[*part], &[half]);
+            }
+            // Nobody remembers: the index is another one, and the source does not know parts.
+            let sink = room.sink(&format!("{round}-{half}.sqlite"));
+            room.with_grain(history.source(), &sink, 10, None).await.unwrap();
+            assert_eq!(room.files(), files, "without the {half} of {gone:?}");
+            assert_eq!(sink.parts(0, 100).await.unwrap(), parts);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_the_node_knows_in_other_parts_of_the_archive_do_not_stop_it() {
+    let room = Room::new();
+    let (history, _, parts) = regrained(&room).await;
+    for part in [2, 3, 5, 6] {
+        room.remove(&parts[part], &["zst", "json"]);
+    }
+    // An index that does not remember how they were cut.
+    let sink = room.sink("fresh.sqlite");
+    for _ in 0..2 {
+        let node = history.source().keeping_parts();
+        assert_eq!(room.with_grain(node, &sink, 10, None).await.unwrap(), End::CaughtUp);
+        assert_eq!(room.staged(), 0);
+    }
+    let ends: Vec<_> = sink.parts(0, 100).await.unwrap().iter().map(|part| part.block_to).collect();
+    // The gap is cut as the part above it; at the end a part ends where what the node knows does.
+    assert_eq!(ends, [15, 31, 55, 63, 87, 97, 107, 117, 135]);
+    assert_eq!(room.archive.gaps(CHAIN_ID, Some(135)).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_of_another_archive_that_waits_in_the_stage_does_not_stop_the_first_one() {
+    let history = History::new(&blocks(70));
+    let mut room = Room::new();
+    let sink = room.sink("index.sqlite");
+    let node = || history.source().keeping_parts();
+    room.archive(node(), sink.clone()).await;
+    let (parts, files) = (sink.parts(0, 10).await.unwrap(), room.files());
+    let url: ArchiveUrl = room.dir.path().join("other").to_str().unwrap().parse().unwrap();
+    let other = Archive::create(&url, &Settings::default()).unwrap();
+    let first = std::mem::replace(&mut room.archive, other);
+    let error = room.with_grain(node(), &sink, 32, None).await.unwrap_err().to_string();
+    for told in [first.provider(), room.archive.provider(), "archive.acknowledge = false"] {
+        assert!(error.contains(told), "no {told} in {error}");
+    }
+    assert_eq!(room.staged(), 1, "it was not acknowledged");
+    room.archive = first;
+    assert_eq!(room.archive(node(), sink.clone()).await, End::CaughtUp);
+    assert_eq!((room.staged(), room.files()), (0, files));
+    assert_eq!(sink.parts(0, 10).await.unwrap(), parts);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archive_of_another_chain_with_the_same_number_is_not_taken_for_a_copy() {
+    let room = Room::new();
+    let generator = secateur_evm::Generator::new(secateur_evm::ChainSpec {
+        seed: 99,
+        ..secateur_evm::ChainSpec::default()
+    });
+    let other: Vec<_> = generator.unwrap().blocks().take(40).map(Result::unwrap).collect();
+    room.archive(History::new(&other).source(), room.sink("other.sqlite")).await;
+    let history = History::new(&blocks(40));
+    let node = history.source().keeping_parts();
+    let error = room.try_archive(node, room.sink("index.sqlite")).await.unwrap_err().to_string();
+    assert!(error.contains("are of the same chain"), "{error}");
+    assert!(!error.contains("acknowledge = false"), "{error}");
 }

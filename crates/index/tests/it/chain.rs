@@ -63,6 +63,7 @@ impl History {
             failures: Arc::default(),
             chain_id: None,
             oldest: None,
+            keeps_parts: false,
             registered: Arc::default(),
         }
     }
@@ -72,6 +73,11 @@ impl StoreSource {
     /// The same, and says which chain it has.
     pub fn of_chain(self, id: u64) -> Self {
         Self { chain_id: Some(id), ..self }
+    }
+
+    /// The same, and keeps what it is told of parts.
+    pub fn keeping_parts(self) -> Self {
+        Self { keeps_parts: true, ..self }
     }
 
     /// The same, and says that it has nothing below this block.
@@ -95,6 +101,8 @@ pub struct StoreSource {
     chain_id: Option<u64>,
     /// What it says of its oldest block, if not the truth.
     oldest: Option<Height>,
+    /// Whether it keeps what it is told of parts, as a node does.
+    keeps_parts: bool,
     pub registered: Arc<Mutex<Vec<String>>>,
 }
 
@@ -116,7 +124,7 @@ impl Source for StoreSource {
             head: self.store.get_head(),
             oldest: self.oldest.or(status.oldest_kept_block),
             pruned_before: status.pruned_before_block,
-            archived: None,
+            archived: status.archived.filter(|_| self.keeps_parts),
         })
     }
 
@@ -132,8 +140,11 @@ impl Source for StoreSource {
         Ok(())
     }
 
-    async fn ack_archived(&self, _part: &Part) -> Result<Option<Height>, IndexError> {
-        Ok(None)
+    async fn ack_archived(&self, part: &Part) -> Result<Option<Height>, IndexError> {
+        if !self.keeps_parts {
+            return Ok(None);
+        }
+        self.store.ack_archived(part).map_err(|error| IndexError::Refused(error.to_string()))
     }
 }
 

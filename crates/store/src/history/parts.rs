@@ -40,8 +40,8 @@ fn is_known(rows: &impl Snapshot, part: &Part) -> Result<bool, StoreError> {
             return Ok(true);
         }
         return Err(refused(format!(
-            "blocks {} to {} are in the part {} already",
-            known.first, known.last, known.locator.key
+            "blocks {} to {} are in the part {}/{} already",
+            known.first, known.last, known.locator.provider, known.locator.key
         )));
     }
     let mut over = covering(rows, part.first)?;
@@ -54,8 +54,8 @@ fn is_known(rows: &impl Snapshot, part: &Part) -> Result<bool, StoreError> {
     })?;
     match over {
         Some(other) => Err(refused(format!(
-            "it overlaps blocks {} to {}, which are in the part {}",
-            other.first, other.last, other.locator.key
+            "it overlaps blocks {} to {}, which are in the part {}/{}",
+            other.first, other.last, other.locator.provider, other.locator.key
         ))),
         None => Ok(false),
     }
