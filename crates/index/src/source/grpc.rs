@@ -180,11 +180,15 @@ pub(super) fn explain(status: &Status, wanted: Height) -> IndexError {
         (_, Code::OutOfRange | Code::InvalidArgument | Code::NotFound) => {
             IndexError::InvalidCursor(format!("the source says: {}", text()))
         }
-        (_, Code::Unauthenticated | Code::PermissionDenied | Code::FailedPrecondition) => {
+        (_, code @ (Code::Unauthenticated | Code::PermissionDenied | Code::FailedPrecondition)) => {
             // A refusal says here, too, that nothing was changed.
             let text = text();
             let text = text.trim_end_matches("; nothing was changed");
-            IndexError::Refused(format!("the source says: {text}"))
+            let advice = match code {
+                Code::Unauthenticated => " (here: the token's file is named with --token-file)",
+                _ => "",
+            };
+            IndexError::Refused(format!("the source says: {text}{advice}"))
         }
         (_, Code::Unimplemented) => {
             IndexError::Refused(format!("the source does not know this call: {}", text()))
@@ -259,5 +263,18 @@ impl Source for GrpcSource {
         let timeout = self.timeout.saturating_add(reading);
         let answer = in_time(timeout, part.first, admin.ack_archived(request)).await?;
         Ok(answer.archived)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_token_is_told_with_the_flag_that_names_it() {
+        let told = explain(&Status::unauthenticated("a token is needed"), 0).to_string();
+        assert!(told.contains("a token is needed") && told.contains("--token-file"), "{told}");
+        let told = explain(&Status::permission_denied("not for this"), 0).to_string();
+        assert!(!told.contains("--token-file"), "{told}");
     }
 }

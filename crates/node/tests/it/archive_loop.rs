@@ -270,3 +270,47 @@ fn a_part_that_is_not_what_it_says_is_refused_and_nothing_changes() {
     let answer = bench.runtime.block_on(bench.clients.admin.clone().ack_archived(good));
     assert_eq!(answer.unwrap().into_inner().archived, Some(29));
 }
+
+#[test]
+fn lost_parts_come_back_as_they_were_or_the_node_keeps_to_those_that_it_knows() {
+    let mut bench = Bench::start(CONFIG, 3);
+    bench.grow(100);
+    let to = bench.archive();
+    let more = |blocks: u64| format!("--archive {to} --part-blocks {blocks} --once");
+    bench.index("index", &more(30)).ends(0);
+    let before = keys(&to);
+    assert_eq!(before.len(), 3);
+    let lose = || {
+        for key in &before[1..] {
+            for ending in ["zst", "json"] {
+                let path = bench.path("archive").join(key).with_extension(ending);
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+    };
+    lose();
+    bench.index("index", &more(20)).ends(0);
+    assert_eq!(keys(&to), before, "the index remembers how they were cut");
+    lose();
+    // Another index does not, and the node has no use for parts that are cut otherwise.
+    let told = bench.index("fresh", &more(20)).ends(0);
+    assert!(told.err.contains("and keeps to them"), "{told:?}");
+    assert_eq!(keys(&to).len(), 4);
+    bench.ask_archive("verify --full --upto 89").ends(0);
+    bench.index("fresh", &more(20)).ends(0);
+    assert_eq!(bench.runtime.block_on(bench.clients.status()).archived, Some(89));
+}
+
+#[test]
+fn a_restore_that_comes_to_a_hole_says_what_it_wrote() {
+    let (bench, _) = looped(CONFIG);
+    let key = keys(&bench.archive())[1].clone();
+    for ending in ["zst", "json"] {
+        std::fs::remove_file(bench.path("archive").join(&key).with_extension(ending)).unwrap();
+    }
+    let words = format!("restore 0..80 --into {}", bench.path("restored").display());
+    let told = bench.ask_archive(&words).ends(6);
+    for part in ["no block from 30 to 59", "30 blocks below it were written"] {
+        assert!(told.err.contains(part), "no {part} in {told:?}");
+    }
+}

@@ -113,10 +113,12 @@ async fn copy(
             break;
         }
         if manifest.first > next {
-            let provider = archive.provider().to_owned();
-            return Err(
-                ArchiveError::NotArchived { chain_id: *chain_id, height: next, provider }.into()
-            );
+            let provider = archive.provider();
+            let (written, hole) = (blocks(restored.written), manifest.first - 1);
+            return Err(NodeError::Restored(format!(
+                "{provider} has no block from {next} to {hole}: {written} below it were written"
+            ))
+            .into());
         }
         let reader = archive.reader(&manifest.part(archive.provider())).await?;
         let mut scan = reader.scan(Check::Full);
