@@ -1,7 +1,8 @@
 //! Where one part ends and the next begins.
 //!
 //! Boundaries depend on the blocks, the archive's first height and the grain, and on nothing else:
-//! not on the clock, not on when a worker was stopped. Two writers make the same parts.
+//! not on the clock, not on when a worker was stopped. Two writers make the same parts. Only where
+//! parts were lost do new ones end where those did.
 
 use secateur_core::Block;
 use serde::{Deserialize, Serialize};

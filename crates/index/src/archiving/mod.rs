@@ -304,7 +304,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         }
         if let Some(gap) = gap.filter(|gap| told.insert(gap.clone())) {
             let (first, last) = (gap.start(), gap.end());
-            if self.options.until.is_some_and(|until| until < *last) {
+            if self.options.until.is_some_and(|until| until < *first) {
                 let told =
                     "the archive has a gap above the last wanted block; it is not filled now";
                 tracing::warn!(first, last, "{told}");
