@@ -92,7 +92,7 @@ impl Place {
         Ok(Self::behind(&archive.manifest(&end).await?))
     }
 
-    /// How many blocks of the gap are still missing.
+    /// What of the gap is still missing.
     pub(crate) fn missing(&self) -> Option<RangeInclusive<Height>> {
         self.gap.filter(|gap| gap.last >= self.next).map(|gap| self.next..=gap.last)
     }
