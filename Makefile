@@ -8,6 +8,9 @@ SIM := $(CARGO) run --quiet --locked -p secateur-sim --
 CRASH_IMAGES ?= 300000
 SIDECAR_SEEDS ?= 300
 FUZZ_SECONDS ?= 15
+# Optional features that are linted and tested with the rest: in runs of their own most of what they share
+# with it would be compiled twice. The product is built without them, and so is the simulator.
+FEATURES := --features secateur-sidecar/libp2p
 NAME ?=
 
 .PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3
@@ -24,12 +27,12 @@ prepare:
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked
+	$(CARGO) clippy --workspace --all-targets $(FEATURES) --locked
 	$(CARGO) clippy -p secateur-core -p secateur-store --no-default-features --locked
 
 # The node is tested without the simulator beside it, so that no planted bug is compiled in.
 unit:
-	scripts/test --workspace --exclude secateur-sim --locked
+	scripts/test --workspace --exclude secateur-sim $(FEATURES) --locked
 	SECATEUR_TEST_LAYOUT=packed scripts/test -p secateur-sim --locked
 	SECATEUR_TEST_LAYOUT=per-block scripts/test -p secateur-sim --locked
 

@@ -130,6 +130,8 @@ fn of_sidecar(error: &SidecarError) -> Option<Exit> {
         SidecarError::NoCopy { .. } | SidecarError::Provider(_) => Exit::Archive,
         SidecarError::Missing { .. } => Exit::Corrupt,
         SidecarError::Refused { .. }
+        | SidecarError::TooManyUndecided { .. }
+        | SidecarError::MayNotSign { .. }
         | SidecarError::RoundConflict { .. }
         | SidecarError::DecidedOtherwise { .. }
         | SidecarError::RecordConflict { .. } => Exit::Refused,

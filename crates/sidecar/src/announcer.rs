@@ -1,9 +1,11 @@
 //! The announcer: tells peers of what this node has archived, and tells them again every so many
-//! blocks until each of them has answered. It signs only what is durable.
+//! blocks until each of them has answered, or, where nobody ever answers, a few times. It tells only
+//! what is durable, and so much in a turn: whatever waits, what is new is told first.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use secateur_core::Height;
 use secateur_store::{Arena, Index};
 use tokio::sync::{Notify, watch};
@@ -12,10 +14,17 @@ use crate::SidecarError;
 use crate::blocking::{blocking, told};
 use crate::book::Book;
 use crate::engine::{Announcement, BlobKey, SidecarStore};
-use crate::gossip::{Gossip, Message};
+use crate::gossip::{Gossip, GossipError, Message};
 
 /// Notices that are told together.
 const PAGE: usize = 256;
+/// Notices that are on their way together.
+const AT_ONCE: usize = 16;
+/// Notices that one turn tells, and how long it rests where there are more.
+const TURN: usize = 1_024;
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often a notice is told where peers do not answer: on a channel that confirms nothing.
+const TELLINGS: u32 = 8;
 /// How long an announcer sleeps if nobody wakes it.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -52,74 +61,89 @@ impl<A: Arena, I: Index> Announcer<A, I> {
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<(), SidecarError> {
         let mut stopped = stop;
         loop {
-            tokio::select! {
+            let more = tokio::select! {
                 biased;
                 () = told(&mut stopped) => return Ok(()),
-                turned = self.turn(false) => turned?,
-            }
+                turned = self.turn() => turned?,
+            };
             tokio::select! {
                 biased;
                 () = told(&mut stopped) => return Ok(()),
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(if more { PAUSE } else { LOOK }) => {}
             }
         }
     }
 
-    /// Tells whatever is due; with `all` also what was told just now.
-    pub async fn turn(&self, all: bool) -> Result<(), SidecarError> {
-        let mut from = BlobKey { height: 0, index: 0 };
-        loop {
+    /// Tells what is due, at most so many; whether more may be due is the answer.
+    pub async fn turn(&self) -> Result<bool, SidecarError> {
+        let mut left = TURN;
+        while left > 0 {
+            let most = PAGE.min(left);
             let (page, now) = blocking(&self.store, move |store| {
-                Ok((store.announcements(from, PAGE)?, store.summary()?.latest_decided))
+                let head = store.head()?.unwrap_or(0);
+                Ok((store.announcements_due(head, most)?, head))
             })
             .await?;
-            let Some(last) = page.last().map(|announcement| announcement.key) else {
-                return Ok(());
-            };
-            let due = page.into_iter().filter(|one| all || self.is_due(one, now.unwrap_or(0)));
-            self.tell(due.collect(), now.unwrap_or(0)).await?;
-            from = BlobKey { index: last.index.saturating_add(1), ..last };
+            if page.is_empty() {
+                return Ok(false);
+            }
+            left = left.saturating_sub(page.len());
+            self.tell(&page, now).await?;
         }
+        Ok(true)
     }
 
-    fn is_due(&self, announcement: &Announcement, now: Height) -> bool {
-        announcement.broadcast_at.is_none_or(|at| now >= at.saturating_add(self.every.max(1)))
-    }
-
-    async fn tell(&self, due: Vec<Announcement>, now: Height) -> Result<(), SidecarError> {
-        if due.is_empty() {
-            return Ok(());
-        }
-        let (mut told, mut settled) = (Vec::new(), Vec::new());
-        for Announcement { key, record, .. } in due {
-            let book = Arc::clone(&self.book);
-            let made = blocking(&self.store, move |_| book.notice(key, &record)).await?;
-            let Some(notice) = made else { continue };
-            let message = match Message::notice(notice) {
-                Ok(message) => message,
-                Err(error) => {
-                    tracing::warn!(%error, ?key, "a notice cannot be sent");
-                    continue;
+    async fn tell(&self, due: &[Announcement], now: Height) -> Result<(), SidecarError> {
+        let (mut told, mut ended) = (Vec::new(), Vec::new());
+        for some in due.chunks(AT_ONCE) {
+            for done in join_all(some.iter().map(|one| self.tell_one(one))).await {
+                let (key, is_over) = done?;
+                told.push(key);
+                if is_over {
+                    ended.push(key);
                 }
-            };
-            match self.gossip.broadcast(message).await {
-                Ok(delivery) => {
-                    for (peer, reason) in &delivery.refused {
-                        tracing::warn!(peer, reason, ?key, "a peer refuses our notice");
-                    }
-                    told.push(key);
-                    if delivery.is_settled() {
-                        settled.push(key);
-                    }
-                }
-                Err(error) => tracing::warn!(%error, ?key, "a notice was not sent"),
             }
         }
+        let every = self.every;
         blocking(&self.store, move |store| {
-            store.announced(&told, now)?;
-            store.acknowledged(&settled)
+            store.announced(&told, now, every)?;
+            store.acknowledged(&ended)
         })
         .await
+    }
+
+    /// Tells one, and says whether it need not be told again. What could not be sent has had its
+    /// turn too: the others are not to wait for it.
+    async fn tell_one(&self, due: &Announcement) -> Result<(BlobKey, bool), SidecarError> {
+        let (key, told, record) = (due.key, due.told, due.record.clone());
+        let book = Arc::clone(&self.book);
+        let made = blocking(&self.store, move |_| book.notice(key, &record)).await;
+        let message = match made {
+            Ok(Some(notice)) => {
+                Message::notice(notice).map_err(|error| GossipError::from(error).into())
+            }
+            Ok(None) => return Ok((key, false)),
+            Err(SidecarError::Store(error)) if !error.is_corruption() => return Err(error.into()),
+            Err(error) => Err(error),
+        };
+        let sent = match message {
+            Ok(message) => self.gossip.broadcast(message).await.map_err(SidecarError::from),
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(delivery) => {
+                for (peer, reason) in &delivery.refused {
+                    tracing::warn!(peer, reason, ?key, "a peer refuses our notice");
+                }
+                // Where nobody ever answers, telling it for ever would help nobody.
+                let unheard = !delivery.confirms && told.saturating_add(1) >= TELLINGS;
+                Ok((key, delivery.is_settled() || unheard))
+            }
+            Err(error) => {
+                tracing::warn!(%error, ?key, "a notice was not sent");
+                Ok((key, false))
+            }
+        }
     }
 }

@@ -1,39 +1,49 @@
 //! The book of notices: what gossip asks of the engine. A notice that comes is verified against what
-//! this node knows by itself and recorded; records are given out again as the notices they came from,
-//! or, our own, as notices that are signed anew, which gives the same bytes each time.
+//! this node knows by itself and recorded; records are given out again as the notices they came from.
+//! How our own are signed is in `own`.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use secateur_core::Height;
 use secateur_core::notice::{
     ArchiveNotice, ArchiveNoticeV0, Notice, NoticeBody, NoticeBodyV0, Statement,
 };
 use secateur_store::{Arena, Index};
 
+use crate::anteroom::Anteroom;
 use crate::engine::{
     ArchiveRecord, BlobKey, BlobMeta, HeightRecord, Marked, RecordForm, SidecarStore,
 };
 use crate::gossip::{NoticeBook, Verdict};
-use crate::notice::{Addition, Decided, DecidedBlob, Known, NoticeKey, Rejection, Verifier, sign};
+use crate::notice::{Addition, Decided, DecidedBlob, Known, NoticeKey, Rejection, Verifier};
 use crate::sabotage::Sabotage;
 use crate::{BlobKeccak, SidecarError, ValidatorId};
 
 /// Who hears what became of notices.
 pub trait BookObserver: Send + Sync + 'static {
+    /// Nobody had signed for a blob before.
+    fn first_record(&self, _key: BlobKey) {}
     /// A notice was recorded: something may be prunable now.
     fn recorded(&self, key: BlobKey, record: &ArchiveRecord);
     /// A notice was not believed.
     fn rejected(&self, rejection: &Rejection);
+    /// A notice came whose signer has signed another one for the blob, whatever became of it.
+    fn equivocated(&self, _key: BlobKey, _signer: &ValidatorId) {}
+    /// A notice came too early, and waits here until it can be judged.
+    fn early(&self, _why: &Rejection) {}
 }
 
 /// The notices of a store.
 pub struct Book<A, I> {
-    store: Arc<SidecarStore<A, I>>,
-    verifier: Arc<Verifier>,
+    pub(crate) store: Arc<SidecarStore<A, I>>,
+    pub(crate) verifier: Arc<Verifier>,
     /// Signs our own records; a node that archives nothing has none.
-    key: Option<Arc<NoticeKey>>,
+    pub(crate) key: Option<Arc<NoticeKey>>,
     observer: Arc<dyn BookObserver>,
+    /// What came too early.
+    early: Mutex<Anteroom>,
 }
 
 impl<A, I> std::fmt::Debug for Book<A, I> {
@@ -74,6 +84,10 @@ impl<A: Arena, I: Index> Known for Here<'_, A, I> {
         let records = self.0.records(height, index)?;
         Ok(records.iter().map(|kept| facts.statement(&kept.record)).collect())
     }
+
+    fn doubted(&self, height: Height, index: u32) -> Result<bool, SidecarError> {
+        Ok(self.0.is_doubted(BlobKey { height, index }))
+    }
 }
 
 impl<A: Arena, I: Index> Here<'_, A, I> {
@@ -100,14 +114,14 @@ impl<A: Arena, I: Index> Here<'_, A, I> {
 }
 
 /// What a notice says besides its record.
-struct Facts {
+pub(crate) struct Facts {
     chain_id: u64,
     height: HeightRecord,
     blob: BlobMeta,
 }
 
 impl Facts {
-    fn read<A: Arena, I: Index>(
+    pub(crate) fn read<A: Arena, I: Index>(
         store: &SidecarStore<A, I>,
         height: Height,
         index: u32,
@@ -117,7 +131,7 @@ impl Facts {
         Ok(record.zip(blob).map(|(height, blob)| Self { chain_id, height, blob }))
     }
 
-    fn body(&self, record: &ArchiveRecord) -> NoticeBody {
+    pub(crate) fn body(&self, record: &ArchiveRecord) -> NoticeBody {
         NoticeBody {
             chain_id: self.chain_id,
             height: self.blob.height,
@@ -171,10 +185,10 @@ impl<A: Arena, I: Index> Book<A, I> {
         key: Option<Arc<NoticeKey>>,
         observer: Arc<dyn BookObserver>,
     ) -> Self {
-        Self { store, verifier, key, observer }
+        Self { store, verifier, key, observer, early: Mutex::default() }
     }
 
-    /// The notice of a record, in its bytes. None for a record of our own without a key to sign it.
+    /// The notice of a record, in its bytes. None for a record without a signature.
     pub fn notice(
         &self,
         key: BlobKey,
@@ -187,22 +201,20 @@ impl<A: Arena, I: Index> Book<A, I> {
             (RecordForm::V0, Some(signature)) => {
                 Notice::V0(ArchiveNoticeV0 { body: facts.body_v0(record), signature })
             }
-            (RecordForm::V1, Some(signature)) => {
+            (RecordForm::Own | RecordForm::V1, Some(signature)) => {
                 let (body, archived_at) = (facts.body(record), record.archived_at);
                 Notice::V1(ArchiveNotice { body, archived_at, signature })
             }
-            _ => {
-                let Some(signing) = &self.key else { return Ok(None) };
-                Notice::V1(sign(facts.body(record), record.archived_at, signing)?)
-            }
+            (_, None) => return Ok(None),
         };
         Ok(Some(notice.encode()?.into()))
     }
 
     /// Verifies a notice and records it.
     pub fn accept(&self, bytes: &[u8]) -> Result<Addition, SidecarError> {
-        let head = self.store.summary()?.latest_decided.unwrap_or(0);
-        let accepted = self.verifier.verify(bytes, head, &Here(&*self.store, bytes))?;
+        // What nobody has signed costs no look into the store.
+        let signed = self.verifier.authenticate(bytes)?;
+        let accepted = self.verifier.judge(signed, self.head()?, &Here(&*self.store, bytes))?;
         let claim = accepted.notice.claim();
         let key = BlobKey { height: claim.height, index: claim.blob_index };
         let keccak = BlobKeccak(*claim.blob_keccak);
@@ -211,12 +223,91 @@ impl<A: Arena, I: Index> Book<A, I> {
         }
         let record = record_of(&accepted.notice, accepted.signer);
         // Another notice may have come first: the engine compares again, in its own batch.
-        match self.store.mark_archived(key, &record, keccak)? {
-            Marked::New | Marked::Added => self.observer.recorded(key, &record),
-            Marked::Known | Marked::Enough => return Ok(Addition::Duplicate),
+        match self.store.mark_archived(key, &record, keccak) {
+            Ok(new @ (Marked::New | Marked::Added)) => {
+                if new == Marked::New {
+                    self.observer.first_record(key);
+                }
+                self.observer.recorded(key, &record);
+            }
+            Ok(Marked::Known | Marked::Enough) => return Ok(Addition::Duplicate),
+            Err(SidecarError::RecordConflict { height, index, signer }) => {
+                return Err(Rejection::Conflict { height, index, signer }.into());
+            }
+            Err(error) => return Err(error),
+        }
+        if accepted.addition == Addition::Differs {
+            self.observer.equivocated(key, &record.signer);
         }
         Ok(accepted.addition)
     }
+
+    /// The newest decided height.
+    pub(crate) fn head(&self) -> Result<Height, SidecarError> {
+        Ok(self.store.head()?.unwrap_or(0))
+    }
+
+    /// Heights were decided here: what came too early for them is judged now.
+    pub fn decided(&self, heights: &[Height]) -> Result<(), SidecarError> {
+        let head = self.head()?;
+        let called = self.early.lock().call(heights, head);
+        for notice in called {
+            // Each has been answered long ago; what becomes of it is counted and logged.
+            drop(self.take(&notice));
+        }
+        Ok(())
+    }
+
+    fn reject(&self, notice: &[u8], rejection: &Rejection) -> Verdict {
+        let label = rejection.label().to_owned();
+        let may_come_again = match rejection {
+            _ if rejection.is_retryable() => self.put_off(notice, rejection).map(|()| true),
+            Rejection::Conflict { height, index, signer } => {
+                let key = BlobKey { height: *height, index: *index };
+                self.observer.rejected(rejection);
+                self.observer.equivocated(key, signer);
+                // It is heard if what was said first turns out to be false.
+                self.store.is_unseen(key)
+            }
+            _ => {
+                self.observer.rejected(rejection);
+                Ok(false)
+            }
+        };
+        match may_come_again {
+            // Nobody is told that it is here: a crash may lose it before it is durable.
+            Ok(true) => Verdict::Later(label),
+            Ok(false) => Verdict::Refused(label),
+            Err(error) => busy(&error),
+        }
+    }
+
+    /// A notice that may be right later waits here, if there is room for it.
+    fn put_off(&self, notice: &[u8], why: &Rejection) -> Result<(), SidecarError> {
+        let head = self.head()?;
+        let signer = Notice::decode(notice)
+            .and_then(|notice| ValidatorId::new(notice.claim().archived_by))
+            .map_err(Rejection::Malformed)?;
+        if !self.early.lock().admit(notice, signer, why, head) {
+            self.observer.rejected(why);
+            return Ok(());
+        }
+        self.observer.early(why);
+        // What it waits for may have come while it was judged, and nobody would call it then.
+        match why {
+            Rejection::NoMetadata { height } if self.store.height(*height)?.is_some() => {
+                self.decided(&[*height])
+            }
+            Rejection::NotYetPermitted { from, .. } if self.head()? >= *from => self.decided(&[]),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Our own trouble says nothing of a notice.
+fn busy(error: &SidecarError) -> Verdict {
+    tracing::warn!(%error, "a notice could not be judged");
+    Verdict::Later("busy".to_owned())
 }
 
 impl<A: Arena, I: Index> NoticeBook for Book<A, I> {
@@ -250,21 +341,9 @@ impl<A: Arena, I: Index> NoticeBook for Book<A, I> {
     fn take(&self, notice: &Bytes) -> Verdict {
         match self.accept(notice) {
             Ok(Addition::Duplicate) => Verdict::Known,
-            Ok(Addition::New | Addition::AddsLocators) => Verdict::New,
-            Err(SidecarError::Rejected(rejection)) => {
-                self.observer.rejected(&rejection);
-                let label = rejection.label().to_owned();
-                if rejection.is_retryable() {
-                    Verdict::Later(label)
-                } else {
-                    Verdict::Refused(label)
-                }
-            }
-            Err(error) => {
-                // Our own trouble says nothing of the notice.
-                tracing::warn!(%error, "a notice could not be judged");
-                Verdict::Later("busy".to_owned())
-            }
+            Ok(Addition::New | Addition::AddsLocators | Addition::Differs) => Verdict::New,
+            Err(SidecarError::Rejected(rejection)) => self.reject(notice, &rejection),
+            Err(error) => busy(&error),
         }
     }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use alloy_primitives::keccak256;
 use bytes::Bytes;
 use secateur_core::Locator;
+use tokio::sync::Semaphore;
 
 use crate::engine::BlobMeta;
-use crate::provider::Provider;
+use crate::provider::{Provider, ProviderError};
 use crate::{BLOB_LEN, BlobKeccak};
 
 /// Whether bytes are the blob with this hash.
@@ -17,35 +18,83 @@ pub(crate) fn is_blob(bytes: &[u8], keccak: BlobKeccak) -> bool {
     bytes.len() == BLOB_LEN && keccak256(bytes).0 == keccak.0
 }
 
+/// What looking for a blob's copies came to.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    /// A copy is there, and it is right.
+    Found(Bytes),
+    /// Nothing is where copies were said to be, or something else.
+    NotThere,
+    /// Somebody could not be asked: nothing is known.
+    Unknown,
+}
+
+/// Whether an error says that the blob is not where it was looked for.
+fn is_absence(error: &ProviderError) -> bool {
+    matches!(
+        error,
+        ProviderError::Missing { .. }
+            | ProviderError::TooLong { .. }
+            | ProviderError::Invalid { .. }
+            | ProviderError::Conflict { .. }
+    )
+}
+
 /// The providers that this node can read from, by their names.
 #[derive(Debug, Clone, Default)]
 pub struct Copies {
     providers: HashMap<String, Arc<dyn Provider>>,
+    /// Blobs that may be looked for at once, by all that share these.
+    places: Option<Arc<Semaphore>>,
 }
 
 impl Copies {
     /// Reads from these.
     pub fn new(providers: &[Arc<dyn Provider>]) -> Self {
         let named = |provider: &Arc<dyn Provider>| (provider.id().to_owned(), Arc::clone(provider));
-        Self { providers: providers.iter().map(named).collect() }
+        Self { providers: providers.iter().map(named).collect(), places: None }
+    }
+
+    /// The same, with no more than so many blobs looked for at once; others wait.
+    #[must_use]
+    pub fn bounded(self, at_once: usize) -> Self {
+        Self { places: Some(Arc::new(Semaphore::new(at_once.max(1)))), ..self }
     }
 
     /// The blob from the first locator that really has it; none if no one has. Locators may come
     /// from anybody, and a provider that is not configured here is not asked.
     pub async fn fetch(&self, meta: &BlobMeta, locators: &[Locator]) -> Option<Bytes> {
+        match self.look(meta, locators).await {
+            Looked::Found(bytes) => Some(bytes),
+            Looked::NotThere | Looked::Unknown => None,
+        }
+    }
+
+    /// The same, and what its absence means. A place that this node does not know is none.
+    pub(crate) async fn look(&self, meta: &BlobMeta, locators: &[Locator]) -> Looked {
+        let _place = match &self.places {
+            Some(places) => places.acquire().await.ok(),
+            None => None,
+        };
+        let mut looked = Looked::NotThere;
         for locator in locators {
             let Some(provider) = self.providers.get(&locator.provider) else { continue };
             let (height, index, provider_id) = (meta.height, meta.index, provider.id());
             match provider.get(&locator.key, BLOB_LEN).await {
-                Ok(bytes) if is_blob(&bytes, meta.keccak) => return Some(bytes),
+                Ok(bytes) if is_blob(&bytes, meta.keccak) => return Looked::Found(bytes),
                 Ok(_) => {
                     tracing::warn!(height, index, provider_id, "a copy of a blob has other bytes");
                 }
-                Err(error) => tracing::warn!(
-                    %error, height, index, provider_id, "a copy of a blob could not be read"
-                ),
+                Err(error) => {
+                    tracing::warn!(
+                        %error, height, index, provider_id, "a copy of a blob could not be read"
+                    );
+                    if !is_absence(&error) {
+                        looked = Looked::Unknown;
+                    }
+                }
             }
         }
-        None
+        looked
     }
 }

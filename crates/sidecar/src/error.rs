@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use secateur_core::{CoreError, Height, Locator};
 use secateur_store::StoreError;
 
+use crate::engine::Unpermitted;
 use crate::gossip::GossipError;
 use crate::notice::Rejection;
 use crate::provider::ProviderError;
@@ -69,6 +70,20 @@ pub enum SidecarError {
         /// How many there are.
         count: u64,
         /// How many there may be.
+        max: u32,
+    },
+    /// Too much is stored that nobody has decided.
+    #[error(
+        "{rounds} undecided rounds with {blobs} blobs are stored, and {max} are allowed; nothing was \
+         stored. Rounds go when their height is decided, once 32 heights above it are final, or when \
+         they are dropped (DropRound); `sidecar.max_undecided_blobs` is the limit"
+    )]
+    TooManyUndecided {
+        /// Rounds that are stored.
+        rounds: u64,
+        /// Their blobs.
+        blobs: u64,
+        /// How many of each there may be.
         max: u32,
     },
     /// Indexes that do not count up from 0.
@@ -177,6 +192,16 @@ pub enum SidecarError {
         /// Who.
         signer: ValidatorId,
     },
+    /// This node may not sign for a height.
+    #[error("{signer} may not sign for height {height}: {why}; nothing was archived or signed")]
+    MayNotSign {
+        /// The height.
+        height: Height,
+        /// Who this node is.
+        signer: ValidatorId,
+        /// Why not.
+        why: Unpermitted,
+    },
     /// A notice that is not believed.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -215,7 +240,8 @@ impl SidecarError {
             Self::Rejected(rejection) => rejection.is_retryable(),
             Self::Provider(error) => error.is_retryable(),
             Self::Gossip(error) => error.is_retryable(),
-            Self::NoCopy { .. } => true,
+            Self::MayNotSign { why, .. } => *why == Unpermitted::NotYet,
+            Self::NoCopy { .. } | Self::TooManyUndecided { .. } => true,
             _ => false,
         }
     }
@@ -235,6 +261,7 @@ impl SidecarError {
             Self::NoCopy { .. } => "no_copy",
             Self::WrongLength { .. } => "wrong_length",
             Self::TooManyBlobs { .. } => "too_many_blobs",
+            Self::TooManyUndecided { .. } => "too_many_undecided",
             Self::WrongIndex { .. } => "wrong_index",
             Self::BadBlob { .. } => "bad_blob",
             Self::BadCommitment { .. } => "bad_commitment",
@@ -246,6 +273,7 @@ impl SidecarError {
             Self::Missing { .. } => "missing",
             Self::KeccakMismatch { .. } => "keccak_mismatch",
             Self::RecordConflict { .. } => "record_conflict",
+            Self::MayNotSign { .. } => "may_not_sign",
             Self::Rejected(rejection) => rejection.label(),
             Self::Key { .. } => "key",
             Self::Provider(_) => "provider",

@@ -6,9 +6,11 @@
 //! interfaces and configuration, which are the node's; the ground, which is the store's.
 
 pub mod announcer;
+mod anteroom;
 pub mod archiver;
 mod blocking;
 pub mod book;
+pub mod compat;
 pub mod copies;
 pub mod engine;
 mod error;
@@ -16,6 +18,7 @@ pub mod gossip;
 pub mod kzg;
 pub mod metrics;
 pub mod notice;
+mod own;
 pub mod provider;
 pub mod pruner;
 pub mod reader;

@@ -1,5 +1,9 @@
 //! What this family counts and shows (`secateur_…`), and what it says in the log while it does so.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sha2::{Digest as _, Sha256};
 
+use crate::ValidatorId;
 use crate::archiver::{ArchiverObserver, AttemptError};
 use crate::book::BookObserver;
 use crate::engine::{ArchiveRecord, BlobKey, FetchDue, PruneReport, Summary};
@@ -31,6 +36,9 @@ pub struct SidecarMetrics {
     pruned: Counter,
     prune_failures: Counter,
     rejected: Family<ReasonLabel, Counter>,
+    early: Counter,
+    equivocations: Counter,
+    not_there: Counter,
     sync_failures: Counter,
     lag: Gauge,
     queue: Gauge,
@@ -38,6 +46,32 @@ pub struct SidecarMetrics {
     pruner_backlog: Gauge,
     used_bytes: Gauge,
     over_budget: Gauge,
+    refusals: Seldom,
+}
+
+/// How often the log repeats itself.
+const ONCE_IN: Duration = Duration::from_mins(1);
+
+/// What was said in the log lately, and how often it was not said again.
+#[derive(Debug, Default)]
+struct Seldom(Mutex<BTreeMap<&'static str, (Instant, u64)>>);
+
+impl Seldom {
+    /// Whether to say it now: how often it was left out since it was said last.
+    fn say(&self, what: &'static str, now: Instant) -> Option<u64> {
+        let mut said = self.0.lock();
+        match said.get_mut(what) {
+            Some((last, unsaid)) if now.saturating_duration_since(*last) < ONCE_IN => {
+                *unsaid += 1;
+                None
+            }
+            before => {
+                let unsaid = before.map_or(0, |(_, unsaid)| *unsaid);
+                said.insert(what, (now, 0));
+                Some(unsaid)
+            }
+        }
+    }
 }
 
 /// A job that failed so often is worth a warning each time.
@@ -75,6 +109,17 @@ impl SidecarMetrics {
                 &metrics.archived,
             ),
             ("blob_pruned", "Blobs whose bytes were pruned", &metrics.pruned),
+            (
+                "notice_equivocations",
+                "Notices whose signer had signed another one for the same blob",
+                &metrics.equivocations,
+            ),
+            (
+                "blob_copies_not_there",
+                "Times that no copy was where notices said (trust = fetch)",
+                &metrics.not_there,
+            ),
+            ("notice_early", "Notices that came before they could be judged", &metrics.early),
             (
                 "blob_prune_failures",
                 "Blobs whose bytes were gone when they were pruned",
@@ -132,9 +177,12 @@ fn shown(record: &ArchiveRecord) -> String {
 }
 
 impl ArchiverObserver for SidecarMetrics {
+    fn first_record(&self, _: BlobKey) {
+        self.archived.inc();
+    }
+
     fn archived(&self, key: BlobKey, record: &ArchiveRecord) {
         self.attempts.get_or_create(&ResultLabel { result: "ok" }).inc();
-        self.archived.inc();
         let (height, index, locator) = (key.height, key.index, shown(record));
         tracing::info!(height, index, locator, "a blob is archived");
     }
@@ -150,19 +198,53 @@ impl ArchiverObserver for SidecarMetrics {
 }
 
 impl BookObserver for SidecarMetrics {
-    fn recorded(&self, key: BlobKey, record: &ArchiveRecord) {
+    fn first_record(&self, _: BlobKey) {
         self.archived.inc();
+    }
+
+    fn recorded(&self, key: BlobKey, record: &ArchiveRecord) {
         let (height, index, locator) = (key.height, key.index, shown(record));
         tracing::info!(height, index, locator, signer = %record.signer, "a blob is archived");
     }
 
     fn rejected(&self, rejection: &Rejection) {
         self.rejected.get_or_create(&ReasonLabel { reason: rejection.label() }).inc();
-        tracing::warn!(%rejection, "a notice was refused");
+        // One that may be right later says nothing bad of anybody.
+        if rejection.is_retryable() {
+            tracing::info!(%rejection, "a notice came too early, and it must be told again");
+        } else {
+            // A peer that sends nothing else must not fill the log; the counter has them all.
+            if let Some(unsaid) = self.refusals.say(rejection.label(), Instant::now()) {
+                tracing::warn!(%rejection, unsaid, "a notice was refused");
+            }
+        }
+    }
+
+    fn equivocated(&self, key: BlobKey, signer: &ValidatorId) {
+        self.equivocations.inc();
+        let (height, index) = (key.height, key.index);
+        if let Some(unsaid) = self.refusals.say("equivocation", Instant::now()) {
+            tracing::warn!(height, index, %signer, unsaid,
+                "a validator has signed two notices for one blob");
+        }
+    }
+
+    fn early(&self, why: &Rejection) {
+        self.early.inc();
+        tracing::debug!(%why, "a notice came too early, and waits here");
     }
 }
 
 impl PrunerObserver for SidecarMetrics {
+    fn not_there(&self, due: &FetchDue) {
+        self.not_there.inc();
+        tracing::warn!(
+            height = due.meta.height,
+            index = due.meta.index,
+            "somebody has signed for copies of a blob that are not there; other notices are heard"
+        );
+    }
+
     fn pruned(&self, report: &PruneReport) {
         self.pruned.inc_by(report.blobs);
         self.prune_failures.inc_by(report.failures);
@@ -182,5 +264,21 @@ impl PrunerObserver for SidecarMetrics {
             index = due.meta.index,
             "no copy of a blob could be fetched; its height is not pruned"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_itself_is_said_once_a_minute_with_how_often_it_was_not() {
+        let (seldom, begin) = (Seldom::default(), Instant::now());
+        let say = |what, seconds| seldom.say(what, begin + Duration::from_secs(seconds));
+        assert_eq!(say("a", 0), Some(0));
+        assert_eq!(say("b", 1), Some(0), "another thing is said at once");
+        assert_eq!([say("a", 1), say("a", 59)], [None, None]);
+        assert_eq!(say("a", 60), Some(2));
+        assert_eq!(say("a", 61), None);
     }
 }

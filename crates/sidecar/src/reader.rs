@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use secateur_core::{Height, Locator};
 use secateur_store::{Arena, Index};
 
@@ -10,6 +11,9 @@ use crate::blocking::blocking;
 use crate::copies::Copies;
 use crate::engine::{BlobMeta, HeightRecord, SidecarStore, StoredBlob};
 use crate::{SidecarError, VersionedHash};
+
+/// Copies that are fetched at once for one question.
+const AT_ONCE: usize = 8;
 
 /// What becomes of a question for a blob that is archived and not pruned yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -114,7 +118,7 @@ impl<A: Arena, I: Index> Reader<A, I> {
     }
 
     /// The blobs that transactions name so, in their order; none where it is not known or its bytes
-    /// are not here and not to be fetched.
+    /// are not here: nobody is asked for copies.
     pub async fn by_hashes(
         &self,
         hashes: Vec<VersionedHash>,
@@ -136,14 +140,17 @@ impl<A: Arena, I: Index> Reader<A, I> {
         height: Height,
         copies: Vec<(BlobMeta, Vec<Locator>)>,
     ) -> Result<Vec<StoredBlob>, SidecarError> {
-        let mut blobs = Vec::with_capacity(copies.len());
-        for (meta, locators) in copies {
-            let index = meta.index;
-            let blob = self.copies.fetch(&meta, &locators).await;
-            let blob = blob.ok_or(SidecarError::NoCopy { height, index, locators })?;
-            blobs.push(StoredBlob { meta, blob });
-        }
-        Ok(blobs)
+        let one = |(meta, locators): (BlobMeta, Vec<Locator>)| {
+            let fetch = async move {
+                let index = meta.index;
+                let blob = self.copies.fetch(&meta, &locators).await;
+                let blob = blob.ok_or(SidecarError::NoCopy { height, index, locators })?;
+                Ok(StoredBlob { meta, blob })
+            };
+            fetch.boxed()
+        };
+        // Each asks for its own place among those that fetch; in their order all the same.
+        stream::iter(copies.into_iter().map(one)).buffered(AT_ONCE).try_collect().await
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use secateur_core::Height;
 use secateur_store::{Arena, Clock, Index};
 use tokio::sync::{Notify, watch};
@@ -12,7 +13,9 @@ use crate::archiver::{Archiver, ArchiverOptions};
 use crate::blocking::blocking;
 use crate::book::{Book, BookObserver};
 use crate::copies::Copies;
-use crate::engine::{ArchiveRecord, BlobKey, Decided, Role, SidecarStore, Stored};
+use crate::engine::{
+    ArchiveRecord, BlobKey, BlobStatus, Decided, RecordForm, Role, SidecarStore, Stored,
+};
 use crate::gossip::Gossip;
 use crate::metrics::SidecarMetrics;
 use crate::notice::{NoticeKey, Rejection, Signers, Verifier};
@@ -59,6 +62,8 @@ pub struct Sidecars<A, I> {
     options: ServiceOptions,
     verifier: Arc<Verifier>,
     clock: Arc<dyn Clock>,
+    /// Where the next look for heights to stand in for begins.
+    round: Mutex<Height>,
 }
 
 impl<A, I> std::fmt::Debug for Sidecars<A, I> {
@@ -82,6 +87,10 @@ struct Ears {
 }
 
 impl BookObserver for Ears {
+    fn first_record(&self, key: BlobKey) {
+        BookObserver::first_record(&*self.metrics, key);
+    }
+
     fn recorded(&self, key: BlobKey, record: &ArchiveRecord) {
         self.metrics.recorded(key, record);
         self.prune.notify_one();
@@ -89,6 +98,14 @@ impl BookObserver for Ears {
 
     fn rejected(&self, rejection: &Rejection) {
         self.metrics.rejected(rejection);
+    }
+
+    fn equivocated(&self, key: BlobKey, signer: &ValidatorId) {
+        self.metrics.equivocated(key, signer);
+    }
+
+    fn early(&self, why: &Rejection) {
+        self.metrics.early(why);
     }
 }
 
@@ -108,6 +125,7 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
         let verifier = Arc::new(verifier);
         let key = options.identity.as_ref().map(|identity| Arc::clone(&identity.key));
         let book = Book::new(Arc::clone(&store), Arc::clone(&verifier), key, ears);
+        let book = Arc::new(book);
         let pruner = Pruner::new(
             Arc::clone(&store),
             Copies::new(&providers),
@@ -120,7 +138,7 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
                 (how.min_copies, how.at_once) = (options.min_copies, options.at_once);
                 how.backoff = crate::archiver::Backoff::new(options.seed);
                 Some(Archiver::new(
-                    Arc::clone(&store),
+                    Arc::clone(&book),
                     providers,
                     how,
                     Arc::clone(&clock),
@@ -134,8 +152,8 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
             }
             None => None,
         };
-        let book = Arc::new(book);
-        Ok(Self { store, book, archiver, pruner, metrics, bells, options, verifier, clock })
+        let round = Mutex::default();
+        Ok(Self { store, book, archiver, pruner, metrics, bells, options, verifier, clock, round })
     }
 
     /// The store.
@@ -172,7 +190,7 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
             store.mark_decided(height, round, if ours { Role::Proposer } else { Role::Follower })
         })
         .await?;
-        self.came(height).await?;
+        self.came(vec![height]).await?;
         Ok(decided)
     }
 
@@ -183,7 +201,7 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
         proposals: Vec<Proposal>,
     ) -> Result<Vec<Result<Decided, SidecarError>>, SidecarError> {
         let us = self.options.identity.as_ref().map(|identity| identity.id.clone());
-        let highest = proposals.iter().map(|proposal| proposal.height).max();
+        let heights: Vec<Height> = proposals.iter().map(|proposal| proposal.height).collect();
         let decided = blocking(&self.store, move |store| {
             let role = |proposal: &Proposal| match &us {
                 Some(us) if *us == proposal.proposer => Role::Proposer,
@@ -192,54 +210,85 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
             store.store_decided_all(&proposals, role)
         })
         .await?;
-        if let Some(height) = highest {
-            self.came(height).await?;
-        }
+        // One that was refused, whatever height it named, says nothing of the chain.
+        let known = heights.into_iter().zip(&decided).filter(|(_, decided)| decided.is_ok());
+        self.came(known.map(|(height, _)| height).collect()).await?;
         Ok(decided)
     }
 
-    /// The chain has grown to a height: there may be something to archive, to tell again, or to
-    /// stand in for.
-    async fn came(&self, head: Height) -> Result<(), SidecarError> {
-        self.stand_in(head).await?;
+    /// The chain has grown: there may be notices that waited for it, and something to archive, to
+    /// tell again, or to stand in for.
+    async fn came(&self, heights: Vec<Height>) -> Result<(), SidecarError> {
+        if heights.is_empty() {
+            return Ok(());
+        }
+        let book = Arc::clone(&self.book);
+        blocking(&self.store, move |_| book.decided(&heights)).await?;
+        self.stand_in().await?;
         self.bells.archive.notify_one();
         self.bells.announce.notify_one();
         Ok(())
     }
 
-    /// Queues the oldest heights that nobody has signed for and whose turn is ours.
-    async fn stand_in(&self, head: Height) -> Result<(), SidecarError> {
+    /// Queues heights that nobody has signed for and whose turn is ours. So many are looked at each
+    /// time; the next look goes on behind them and begins anew at the end, so that heights for which
+    /// nothing can be done here do not hide the others.
+    async fn stand_in(&self) -> Result<(), SidecarError> {
         let Some(identity) = &self.options.identity else { return Ok(()) };
         if self.verifier.signers == Signers::ProposerOnly {
             return Ok(());
         }
-        let (us, verifier) = (identity.id.clone(), self.verifier.clone());
-        let now = self.clock.now_millis();
-        blocking(&self.store, move |store| {
-            for height in store.heights_without_notice(0, STAND_INS)? {
-                let Some(record) = store.height(height)? else { continue };
-                let Verifier { signers, validators, .. } = &*verifier;
-                let ours = turn(*signers, validators, &us, &record.proposer, height);
-                if ours.is_some_and(|from| head >= from) {
-                    store.enqueue_absent(height, now)?;
+        let (us, book) = (identity.id.clone(), Arc::clone(&self.book));
+        let (now, from) = (self.clock.now_millis(), *self.round.lock());
+        let next = blocking(&self.store, move |store| {
+            let mut found = store.heights_without_notice(from, STAND_INS)?;
+            if found.is_empty() && from > 0 {
+                found = store.heights_without_notice(0, STAND_INS)?;
+            }
+            for height in &found {
+                match stand_in(store, &book, &us, *height, now) {
+                    Err(SidecarError::Store(error)) if error.is_corruption() => {
+                        tracing::warn!(%error, height, "a height cannot be stood in for");
+                    }
+                    done => done?,
                 }
             }
-            Ok(())
+            let full = found.last().filter(|_| found.len() >= STAND_INS);
+            Ok(full.and_then(|last| last.checked_add(1)).unwrap_or(0))
         })
-        .await
+        .await?;
+        *self.round.lock() = next;
+        Ok(())
     }
 
     /// Everything up to a height is final.
     pub async fn finalized(&self, height: Height) -> Result<(), SidecarError> {
-        blocking(&self.store, move |store| store.set_finalized(height)).await?;
+        blocking(&self.store, move |store| {
+            store.set_finalized(height)?;
+            store.drop_left_rounds()
+        })
+        .await?;
         self.bells.prune.notify_one();
         Ok(())
     }
 
-    /// Tries a height again at once, whatever its jobs wait for. Gives back how many there are.
+    /// Tries a height again at once, whatever its jobs wait for. Gives back how many there are. What
+    /// this node may not sign for is refused.
     pub async fn retry(&self, height: Height) -> Result<usize, SidecarError> {
         let now = self.clock.now_millis();
-        let enqueued = blocking(&self.store, move |store| store.enqueue(height, now)).await?;
+        let (us, book) = (self.identity().cloned(), Arc::clone(&self.book));
+        let enqueued = blocking(&self.store, move |store| {
+            let status = store.status(height)?;
+            let ours = |blob: &BlobStatus| {
+                blob.records.iter().any(|one| one.record.form == RecordForm::Own)
+            };
+            let is_open = status.pruned.is_none() && !status.blobs.iter().all(ours);
+            if let Some(us) = us.filter(|_| is_open) {
+                book.may_sign(&us, height)?;
+            }
+            store.enqueue(height, now)
+        })
+        .await?;
         self.bells.archive.notify_one();
         Ok(enqueued)
     }
@@ -257,6 +306,7 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
         gossip: Arc<dyn Gossip>,
         stop: watch::Receiver<bool>,
     ) -> Result<(), SidecarError> {
+        blocking(&self.store, SidecarStore::drop_left_rounds).await?;
         let announcer = Announcer::new(
             Arc::clone(&self.store),
             Arc::clone(&self.book),
@@ -273,4 +323,27 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
         tokio::try_join!(archiving, announcer.run(stop.clone()), self.pruner.run(stop.clone()))?;
         Ok(())
     }
+}
+
+/// Queues a height if it is our turn to sign for it.
+fn stand_in<A: Arena, I: Index>(
+    store: &SidecarStore<A, I>,
+    book: &Book<A, I>,
+    us: &ValidatorId,
+    height: Height,
+    now: u64,
+) -> Result<(), SidecarError> {
+    let Some(record) = store.height(height)? else { return Ok(()) };
+    let Verifier { signers, validators, .. } = &*book.verifier;
+    let ours = turn(*signers, validators, us, &record.proposer, height);
+    if ours.is_some_and(|from| book.head().is_ok_and(|head| head >= from)) {
+        match book.may_sign(us, height) {
+            Err(SidecarError::MayNotSign { .. }) => {}
+            allowed => {
+                allowed?;
+                store.enqueue_absent(height, now)?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -43,7 +43,7 @@ fn record(key: &str) -> Result<ArchiveRecord> {
         locators: vec![Locator { provider: "s3".into(), key: key.into() }],
         archived_at_height: 1,
         archived_at: 0,
-        signature: None,
+        signature: Some([1; 64]),
     })
 }
 

@@ -3,7 +3,7 @@
 //!
 //! What lives here: opening `sidecars/` ([`open`]), the providers, the key and the validators of
 //! the configuration (`parts`), everything put together and running ([`Blobs`]), what is counted
-//! (`counts`), beacon headers (`header`). What deliberately does not: any rule about blobs and
+//! (`counts`), what blobs are held by when no node runs (`rules`), beacon headers (`header`). What deliberately does not: any rule about blobs and
 //! notices, which is `secateur-sidecar`'s, and the words of the interfaces, which are in `grpc`,
 //! `http` and `rpc`.
 
@@ -11,6 +11,8 @@ mod counts;
 pub(crate) mod header;
 mod open;
 mod parts;
+mod proofs;
+mod rules;
 mod run;
 
 pub(crate) use open::{DiskSidecars, open, open_at, open_existing_at};

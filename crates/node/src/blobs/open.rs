@@ -10,6 +10,7 @@ use secateur_store::ground::disk::{
 };
 use secateur_store::{Family, Sabotage, SystemClock};
 
+use super::rules;
 use crate::config::BlobLimits;
 use crate::data_dir::{DataDir, explain_open, random_store_id};
 
@@ -19,22 +20,33 @@ const SIDECARS: &str = "sidecars";
 /// A store of blobs in a directory.
 pub(crate) type DiskSidecars = SidecarStore<FileArena<FsVolume>, RedbIndex>;
 
-/// Opens the blobs of a data directory, if it has any; an unfinished creation is none. The directory
-/// may have no history; whoever calls has locked it.
+/// Blobs that an operator's command has opened.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<DiskSidecars>,
+    /// Whether a node has left here what it holds blobs by; it holds then, whatever is configured.
+    pub(crate) ruled: bool,
+}
+
+/// Opens the blobs of a data directory for a command, if it has any; an unfinished creation is none.
+/// The directory may have no history; whoever calls has locked it. What a node that ran here held
+/// is held here too.
 pub(crate) fn open_existing_at(
     path: &Path,
     chain_id: u64,
     limits: &BlobLimits,
-) -> Result<Option<Arc<DiskSidecars>>, anyhow::Error> {
+) -> Result<Option<Opened>, anyhow::Error> {
     let place = path.join(SIDECARS);
     let there = |name: &str| place.join(name).try_exists().unwrap_or(true);
     if !there(INDEX_FILE) && !there(ARENA_FILE) {
         return Ok(None);
     }
-    open_at(path, chain_id, limits).map(Some)
+    let rules = rules::read(&place)?;
+    let limits = rules.map_or(*limits, |rules| rules.hold(*limits));
+    let store = open_store(path, chain_id, &limits)?;
+    Ok(Some(Opened { store, ruled: rules.is_some() }))
 }
 
-/// Opens the blobs of a data directory, or makes a store for them.
+/// Opens the blobs of a data directory for a node, or makes a store for them.
 pub(crate) fn open(
     data: &DataDir,
     limits: &BlobLimits,
@@ -42,8 +54,19 @@ pub(crate) fn open(
     open_at(&data.path, data.store.header().chain_id, limits)
 }
 
-/// The same for a directory that may have no history; whoever calls has locked it.
+/// The same for a directory that may have no history; whoever calls has locked it. What blobs are
+/// held by is left there for commands that come when no node runs.
 pub(crate) fn open_at(
+    path: &Path,
+    chain_id: u64,
+    limits: &BlobLimits,
+) -> Result<Arc<DiskSidecars>, anyhow::Error> {
+    let store = open_store(path, chain_id, limits)?;
+    rules::keep(&path.join(SIDECARS), limits)?;
+    Ok(store)
+}
+
+fn open_store(
     path: &Path,
     chain_id: u64,
     limits: &BlobLimits,
@@ -53,9 +76,10 @@ pub(crate) fn open_at(
     let volume = FsVolume::open(&place).map_err(explain)?;
     let ground = open_ground_of(&volume, Family::Sidecar, RESERVE_BYTES, Sabotage::None);
     let ground = ground.map_err(explain)?;
-    let BlobLimits { budget_bytes, retain_blocks, max_blobs, trust } = *limits;
+    let BlobLimits { budget_bytes, retain_blocks, max_blobs, max_undecided, trust } = *limits;
     let fresh = EngineConfig::new(chain_id, random_store_id()?);
-    let config = EngineConfig { budget_bytes, retain_blocks, max_blobs, trust, ..fresh };
+    let config =
+        EngineConfig { budget_bytes, retain_blocks, max_blobs, max_undecided, trust, ..fresh };
     match SidecarStore::open(ground, config, Arc::new(SystemClock)) {
         Ok(store) => Ok(Arc::new(store)),
         Err(SidecarError::Store(error)) => Err(explain_open("blobs", &place, error)),

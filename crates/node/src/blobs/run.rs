@@ -6,20 +6,20 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use secateur_core::Height;
 use secateur_proto::sidecar::v1::gossip_server::GossipServer;
+use secateur_sidecar::compat::AlsoV0;
 use secateur_sidecar::copies::Copies;
 use secateur_sidecar::engine::{BlobMeta, PruneReport, StoredBlob, Summary};
-use secateur_sidecar::gossip::{
-    Gossip as _, GossipService, Mesh, MeshOptions, NoticeBook, PeerState,
-};
+use secateur_sidecar::gossip::{Gossip, GossipService, Mesh, MeshOptions, NoticeBook, PeerState};
 use secateur_sidecar::pruner::PrunerObserver as _;
 use secateur_sidecar::reader::Reader;
-use secateur_sidecar::service::{ServiceOptions, Sidecars};
+use secateur_sidecar::service::{Identity, ServiceOptions, Sidecars};
 use secateur_sidecar::{SidecarError, VersionedHash};
 use secateur_store::SystemClock;
 use secateur_store::ground::disk::{FileArena, FsVolume, RedbIndex};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::counts::Counts;
+use super::proofs::Proofs;
 use super::{DiskSidecars, identity, open, providers, verifier};
 use crate::config::NodeBlobs;
 use crate::data_dir::{DataDir, random_store_id};
@@ -34,8 +34,9 @@ pub(crate) struct Blobs {
     reader: Reader<Arena, RedbIndex>,
     mesh: Arc<Mesh>,
     counts: Counts,
-    /// Questions that may ask providers, at once.
-    fetches: Semaphore,
+    /// Who this node is, if its notices are told in the older form too.
+    older: Option<Identity>,
+    proofs: Proofs,
 }
 
 impl Blobs {
@@ -50,7 +51,9 @@ impl Blobs {
         let random = random_store_id()?;
         let seed = random.first_chunk().copied().map_or(0, u64::from_be_bytes);
         let (counts, metrics) = Counts::new();
-        let copies = Copies::new(&providers);
+        // Only what asks a provider waits for a place: what is here is read at once.
+        let copies = Copies::new(&providers).bounded(settings.at_once);
+        let older = identity.clone().filter(|_| settings.also_send_v0);
         let options = ServiceOptions {
             identity,
             min_copies: settings.min_copies,
@@ -74,13 +77,19 @@ impl Blobs {
             sidecars,
             mesh: Arc::new(mesh),
             counts,
-            fetches: Semaphore::new(settings.at_once),
+            older,
+            proofs: Proofs::default(),
         })
     }
 
     /// Archives, announces and prunes until the node stops, or the store fails.
     pub(crate) async fn run(&self, stopping: watch::Receiver<bool>) -> Result<(), anyhow::Error> {
-        let ended = self.sidecars.run(Arc::clone(&self.mesh) as _, stopping).await;
+        let mesh = Arc::clone(&self.mesh);
+        let gossip: Arc<dyn Gossip> = match self.older.clone() {
+            Some(identity) => Arc::new(AlsoV0::new(mesh, identity)),
+            None => mesh,
+        };
+        let ended = self.sidecars.run(gossip, stopping).await;
         self.mesh.stop().await;
         ended.context("keeping blobs")
     }
@@ -116,13 +125,11 @@ impl Blobs {
         height: Height,
         wanted: impl Fn(&BlobMeta) -> bool + Send + 'static,
     ) -> Result<Vec<StoredBlob>, ApiError> {
-        let _place = self.fetches.acquire().await.map_err(|_| ApiError::Overloaded)?;
         Ok(self.reader.blobs_where(height, wanted).await?)
     }
 
     /// A blob from an archived copy.
     pub(crate) async fn fetch(&self, height: Height, index: u32) -> Result<StoredBlob, ApiError> {
-        let _place = self.fetches.acquire().await.map_err(|_| ApiError::Overloaded)?;
         Ok(self.reader.fetch(height, index).await?)
     }
 
@@ -132,6 +139,14 @@ impl Blobs {
         hashes: Vec<VersionedHash>,
     ) -> Result<Vec<Option<StoredBlob>>, ApiError> {
         Ok(self.reader.by_hashes(hashes).await?)
+    }
+
+    /// Computes the KZG proofs that the source of a blob did not give.
+    pub(crate) async fn prove(&self, found: &mut [Option<StoredBlob>]) -> Result<(), ApiError> {
+        for one in found.iter_mut().flatten().filter(|one| one.meta.proof.is_none()) {
+            one.meta.proof = Some(self.proofs.of(one).await?);
+        }
+        Ok(())
     }
 
     /// Something was refused.

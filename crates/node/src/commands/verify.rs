@@ -1,12 +1,12 @@
-//! `verify`: recomputes the invariants; `--repair` puts back what can be derived, after saying
-//! what it will do.
+//! `verify`: recomputes the invariants of the history and of the blobs; `--repair` puts back what can
+//! be derived of the history, after saying what it will do.
 
 use secateur_core::format_bytes;
-use secateur_store::{Repair, VerifyReport};
+use secateur_store::{Finding, Repair, VerifyReport};
 use serde::Serialize;
 
 use crate::cli::VerifyArgs;
-use crate::desk::Desk;
+use crate::desk::{BlobsReport, Desk, Verified};
 use crate::error::NodeError;
 use crate::ui::words::{blocks, plural};
 use crate::ui::{self, Progress, Sheet, Ui};
@@ -17,6 +17,9 @@ struct Answer {
     /// The store as it is now: after the repair, if one was done.
     #[serde(flatten)]
     report: VerifyReport,
+    /// The blobs, if there are any.
+    sidecars: Option<BlobsReport>,
+    /// Whether nothing is wrong with either.
     clean: bool,
     /// What a repair does, or would do.
     repairs: Vec<Repair>,
@@ -24,10 +27,26 @@ struct Answer {
     repaired: bool,
 }
 
+impl Answer {
+    fn of(verified: Verified) -> Self {
+        let Verified { history: report, sidecars } = verified;
+        let right = sidecars.as_ref().is_none_or(|blobs| blobs.findings.is_empty());
+        let clean = report.is_clean() && right;
+        Self { report, sidecars, clean, repairs: Vec::new(), repaired: false }
+    }
+
+    fn findings(&self) -> impl Iterator<Item = &Finding> {
+        let blobs = self.sidecars.iter().flat_map(|blobs| &blobs.findings);
+        self.report.findings.iter().chain(blobs)
+    }
+
+    fn unlisted(&self) -> u64 {
+        self.report.unlisted + self.sidecars.as_ref().map_or(0, |blobs| blobs.unlisted)
+    }
+}
+
 pub(crate) fn run(desk: &Desk, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::Error> {
-    let report = check(desk, ui)?;
-    let mut answer =
-        Answer { clean: report.is_clean(), report, repairs: Vec::new(), repaired: false };
+    let mut answer = check(desk, ui)?;
     if args.repair && !answer.clean {
         let data = desk.alone("repair")?;
         answer.repairs = data.store.repair_plan()?;
@@ -35,39 +54,33 @@ pub(crate) fn run(desk: &Desk, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::
             ui.note(&text(&answer))?;
             let steps = plural(answer.repairs.len() as u64, "repair");
             ui::confirm("repair", &format!("Make {steps} in one batch?"), args.yes)?;
-            answer.repairs = data.store.repair()?;
-            answer.report = check(desk, ui)?;
-            answer.clean = answer.report.is_clean();
-            answer.repaired = true;
+            let repairs = data.store.repair()?;
+            answer = Answer { repairs, repaired: true, ..check(desk, ui)? };
         }
     }
     ui.answer(&answer, || text(&answer))?;
     verdict(&answer, args).map_err(Into::into)
 }
 
-fn check(desk: &Desk, ui: Ui) -> Result<VerifyReport, anyhow::Error> {
+fn check(desk: &Desk, ui: Ui) -> Result<Answer, anyhow::Error> {
     let mut progress = Progress::start(ui, "verify");
-    let report = desk.verify(|done, total| progress.at(done, total));
+    let verified = desk.verify(|done, total| progress.at(done, total));
     progress.end();
-    report
+    verified.map(Answer::of)
 }
 
 fn verdict(answer: &Answer, args: &VerifyArgs) -> Result<(), NodeError> {
     if answer.clean {
         return Ok(());
     }
-    let repairable = answer.report.findings.iter().filter(|f| f.repairable);
-    let repairable = repairable.count() as u64;
+    let repairable = answer.findings().filter(|f| f.repairable).count() as u64;
     let hint = match (repairable, args.repair && !args.dry_run) {
         (0, _) => "; nothing can be derived for them: restore the data from a backup or its source",
         (_, false) => "; nothing was changed. `secateur verify --repair` puts those back",
         (_, true) => "; run `secateur verify --repair` again",
     };
-    Err(NodeError::Damaged {
-        found: answer.report.findings.len() as u64 + answer.report.unlisted,
-        repairable,
-        hint,
-    })
+    let found = answer.findings().count() as u64 + answer.unlisted();
+    Err(NodeError::Damaged { found, repairable, hint })
 }
 
 fn text(answer: &Answer) -> String {
@@ -82,18 +95,22 @@ fn text(answer: &Answer) -> String {
             plural(report.regions, "region")
         ),
     );
+    if let Some(blobs) = &answer.sidecars {
+        let (number, bytes) = (plural(blobs.blobs, "blob"), format_bytes(blobs.bytes));
+        sheet.row("", format_args!("{number}, {bytes}, {}", plural(blobs.regions, "region")));
+    }
     if answer.clean {
         sheet.row("found", "nothing wrong");
     }
-    for finding in &report.findings {
+    for finding in answer.findings() {
         let repairable = if finding.repairable { ", repairable" } else { "" };
         sheet.row(
             "found",
             format_args!("{} (invariant {}{repairable})", finding.detail, finding.invariant),
         );
     }
-    if report.unlisted > 0 {
-        sheet.row("found", format_args!("{} more", report.unlisted));
+    if answer.unlisted() > 0 {
+        sheet.row("found", format_args!("{} more", answer.unlisted()));
     }
     let verb = if answer.repaired { "did" } else { "would" };
     for repair in &answer.repairs {

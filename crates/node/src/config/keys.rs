@@ -167,6 +167,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("sidecar.retain_blocks", "0", "heights that keep their blobs after they are final"),
     key("sidecar.max_blobs", "64", "blobs of one height, at most"),
     key(
+        "sidecar.max_undecided_blobs",
+        "4096",
+        "blobs of proposals that are not decided, and such proposals, at most",
+    ),
+    key(
         "sidecar.trust",
         "signature",
         "what must be true of a copy before bytes go: signature (somebody signed for it) or fetch \
@@ -178,6 +183,11 @@ pub(crate) const KEYS: &[Key] = &[
         "who may sign for a blob: proposer_only or any_validator_after:<blocks>",
     ),
     key("sidecar.accept_v0", "false", "whether notices in Ultramarine's form are read"),
+    key(
+        "sidecar.also_send_v0",
+        "false",
+        "whether this node's own notices are told in Ultramarine's form too",
+    ),
     key(
         "sidecar.serve_archived",
         "until_pruned",

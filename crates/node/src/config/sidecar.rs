@@ -22,6 +22,7 @@ pub(crate) struct BlobLimits {
     pub(crate) budget_bytes: u64,
     pub(crate) retain_blocks: u64,
     pub(crate) max_blobs: u32,
+    pub(crate) max_undecided: u32,
     pub(crate) trust: Trust,
 }
 
@@ -97,11 +98,13 @@ impl BlobPlace {
 
 /// What a node is told of its blobs.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub(crate) struct NodeBlobs {
     pub(crate) enabled: bool,
     pub(crate) limits: BlobLimits,
     pub(crate) signers: Signers,
     pub(crate) accept_v0: bool,
+    pub(crate) also_send_v0: bool,
     pub(crate) serve_archived: ServeArchived,
     pub(crate) read_through: bool,
     pub(crate) identity: Option<Validator>,
@@ -124,6 +127,7 @@ impl NodeBlobs {
             limits: limits(layers)?,
             signers: layers.must("sidecar.signers", parsed)?,
             accept_v0: layers.must("sidecar.accept_v0", truth)?,
+            also_send_v0: layers.must("sidecar.also_send_v0", truth)?,
             serve_archived: layers.must("sidecar.serve_archived", serve)?,
             read_through: layers.must("sidecar.read_through", truth)?,
             identity: identity(layers)?,
@@ -147,6 +151,13 @@ impl NodeBlobs {
     /// What does not go together.
     fn check(&self) -> Result<(), NodeError> {
         let refuse = |reason: String| Err(NodeError::Usage(reason));
+        if self.limits.max_undecided < self.limits.max_blobs {
+            return refuse(format!(
+                "sidecar.max_undecided_blobs = {} is less than sidecar.max_blobs = {}: no full \
+                 proposal could be stored",
+                self.limits.max_undecided, self.limits.max_blobs
+            ));
+        }
         if let Err(error) = Validators::new(&self.terms) {
             return refuse(format!("sidecar.validators: {error}"));
         }
@@ -219,6 +230,9 @@ fn limits(layers: &Layers) -> Result<BlobLimits, NodeError> {
         max_blobs: layers.must("sidecar.max_blobs", |text| match positive(text)? {
             most if most <= u64::from(MAX_BLOBS) => u32::try_from(most).map_err(|e| e.to_string()),
             _ => Err(format!("at most {MAX_BLOBS} are allowed")),
+        })?,
+        max_undecided: layers.must("sidecar.max_undecided_blobs", |text| {
+            u32::try_from(positive(text)?).map_err(|error| error.to_string())
         })?,
         trust: layers.must("sidecar.trust", parsed)?,
     })

@@ -37,6 +37,8 @@ pub(crate) enum BlobDesk {
 pub(crate) struct Local {
     store: Arc<DiskSidecars>,
     providers: Vec<Arc<dyn Provider>>,
+    /// Whether it is known what the blobs of this directory are held by.
+    ruled: bool,
     claimed: Claimed,
 }
 
@@ -87,10 +89,12 @@ impl BlobDesk {
         let own = path.join(DEFAULT_FILE);
         let file = config.or_else(|| own.is_file().then_some(own.as_path()));
         let settings = Config::of(&config::base(file)?)?.sidecar;
-        let store = blobs::open_existing_at(path, claimed.chain_id(), &settings.limits)?
+        let opened = blobs::open_existing_at(path, claimed.chain_id(), &settings.limits)?
             .ok_or_else(|| NodeError::NoBlobs(path.to_path_buf()))?;
         let providers = blobs::providers(&settings)?;
-        Ok(Self::Here(Local { store, providers, claimed }))
+        // Whatever lies in the current directory need not be this directory's.
+        let ruled = opened.ruled || file.is_some();
+        Ok(Self::Here(Local { store: opened.store, providers, ruled, claimed }))
     }
 
     /// The data directory.
@@ -130,7 +134,10 @@ impl BlobDesk {
 
     pub(crate) fn plan(&self) -> Result<Value, anyhow::Error> {
         match self {
-            Self::Here(local) => Ok(serde_json::to_value(local.store.plan(PLAN_HEIGHTS)?)?),
+            Self::Here(local) => {
+                local.ruled()?;
+                Ok(serde_json::to_value(local.store.plan(PLAN_HEIGHTS)?)?)
+            }
             Self::There(remote) => remote.get("/v1/blobs/plan"),
         }
     }
@@ -138,7 +145,10 @@ impl BlobDesk {
     /// One step of a prune.
     pub(crate) fn prune(&self, before: Option<Height>) -> Result<Step, anyhow::Error> {
         match self {
-            Self::Here(local) => Ok(step(&local.store.prune_step(before.unwrap_or(Height::MAX))?)),
+            Self::Here(local) => {
+                local.ruled()?;
+                Ok(step(&local.store.prune_step(before.unwrap_or(Height::MAX))?))
+            }
             Self::There(remote) => remote.prune_blobs(before),
         }
     }
@@ -179,14 +189,23 @@ impl BlobDesk {
 fn step(report: &PruneReport) -> Step {
     let PruneReport { heights, blobs, bytes, failures, first, last, first_held, more, .. } =
         *report;
-    let held = first_held.map(|(height, hold)| {
-        let word = serde_json::to_value(hold).ok();
-        (height, word.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned())
-    });
+    let held = first_held.map(|(height, hold)| (height, hold.word().to_owned()));
     Step { heights, blobs, bytes, failures, first, last, held, more }
 }
 
 impl Local {
+    /// Refuses where nothing says what must be held: a default could be laxer than the node.
+    fn ruled(&self) -> Result<(), NodeError> {
+        if self.ruled {
+            return Ok(());
+        }
+        Err(NodeError::Refused(
+            "no node has left here what it holds blobs by (sidecar.trust, sidecar.retain_blocks); \
+             name its configuration with --config <file>, or start it once"
+                .to_owned(),
+        ))
+    }
+
     fn fetch(&self, height: Height, index: u32) -> Result<FetchedBlob, anyhow::Error> {
         let story = self.store.explain(height, index)?;
         let mut locators = story.blob.records.iter().flat_map(|kept| &kept.record.locators);

@@ -11,8 +11,10 @@ use secateur_core::{
     ExplainBlock, ExplainTx, Height, Plan, PrunePolicy, PruneStatus, Report, StopReason, Strength,
     TxId,
 };
-use secateur_store::VerifyReport;
+use secateur_store::{Finding, ShelfReport, VerifyReport};
+use serde::Serialize;
 
+use crate::config::{Config, Layers};
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::service::NodeFile;
@@ -26,6 +28,33 @@ pub(crate) enum Desk {
     Here(DataDir),
     /// A node has it open.
     There(Box<Remote>),
+}
+
+/// What a verification saw.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub(crate) history: VerifyReport,
+    /// The blobs, where there are some.
+    pub(crate) sidecars: Option<BlobsReport>,
+}
+
+/// What a verification saw of blobs.
+#[derive(Debug, Serialize)]
+pub(crate) struct BlobsReport {
+    /// Blobs whose bytes were read.
+    pub(crate) blobs: u64,
+    pub(crate) bytes: u64,
+    pub(crate) regions: u64,
+    pub(crate) findings: Vec<Finding>,
+    /// Findings beyond those listed.
+    pub(crate) unlisted: u64,
+}
+
+impl From<ShelfReport> for BlobsReport {
+    fn from(report: ShelfReport) -> Self {
+        let ShelfReport { slots: blobs, bytes, regions, findings } = report;
+        Self { blobs, bytes, regions, findings: findings.list, unlisted: findings.unlisted }
+    }
 }
 
 /// What one tick of a prune did.
@@ -173,12 +202,22 @@ impl Desk {
         }
     }
 
-    /// Recomputes every invariant. `at` hears how far it is, where that can be told.
-    pub(crate) fn verify(&self, at: impl FnMut(u64, u64)) -> Result<VerifyReport, anyhow::Error> {
-        match self {
-            Self::Here(data) => Ok(data.store.verify(at)?),
-            Self::There(remote) => remote.verify(),
-        }
+    /// Recomputes every invariant, of the blobs too. `at` hears how far it is, where that can be
+    /// told.
+    pub(crate) fn verify(&self, mut at: impl FnMut(u64, u64)) -> Result<Verified, anyhow::Error> {
+        let data = match self {
+            Self::Here(data) => data,
+            Self::There(remote) => return remote.verify(),
+        };
+        let history = data.store.verify(&mut at)?;
+        // Nothing is pruned here, so no setting matters.
+        let limits = Config::of(&Layers::defaults())?.sidecar.limits;
+        let chain_id = data.store.header().chain_id;
+        let sidecars = match crate::blobs::open_existing_at(&data.path, chain_id, &limits)? {
+            Some(opened) => Some(opened.store.verify(&mut at)?.into()),
+            None => None,
+        };
+        Ok(Verified { history, sidecars })
     }
 
     /// The directory, where this process has it for itself: some things cannot be done beside a

@@ -17,7 +17,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use super::Tick;
+use super::{BlobsReport, Tick, Verified};
 use crate::crypto;
 use crate::error::NodeError;
 use crate::service::NodeFile;
@@ -210,18 +210,28 @@ impl Remote {
         Ok(answer.was_there)
     }
 
-    pub(crate) fn verify(&self) -> Result<VerifyReport, anyhow::Error> {
+    pub(crate) fn verify(&self) -> Result<Verified, anyhow::Error> {
         let request = proto::VerifyRequest {};
         let answer = self.call(|mut admin| async move { admin.verify(request).await })?;
-        let findings = answer.findings.into_iter().map(finding).collect::<Result<_, _>>()?;
-        Ok(VerifyReport {
+        let findings = |found: Vec<_>| found.into_iter().map(finding).collect::<Result<_, _>>();
+        let sidecars = answer.sidecars.map(|blobs| {
+            Ok::<_, anyhow::Error>(BlobsReport {
+                blobs: blobs.blobs,
+                bytes: blobs.bytes,
+                regions: blobs.regions,
+                findings: findings(blobs.findings)?,
+                unlisted: blobs.unlisted,
+            })
+        });
+        let history = VerifyReport {
             blocks: answer.blocks,
             payload_bytes: answer.payload_bytes,
             regions: answer.regions,
             runs: answer.runs,
-            findings,
+            findings: findings(answer.findings)?,
             unlisted: answer.unlisted,
-        })
+        };
+        Ok(Verified { history, sidecars: sidecars.transpose()? })
     }
 }
 

@@ -334,17 +334,22 @@ impl admin_server::Admin for Admin {
             Status::resource_exhausted("a verification is running already; ask again after it")
         })?;
         let store = Arc::clone(&self.node.store);
+        let blobs = self.node.blobs().ok().map(|blobs| Arc::clone(blobs.store()));
         // Beside the bounded way to the store, because it takes longer than that allows.
         let verifying = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            entry.around(|| Ok(store.verify(|_, _| {})?))
+            entry.around(|| {
+                let history = store.verify(|_, _| {})?;
+                let blobs = blobs.map(|blobs| blobs.verify(|_, _| {})).transpose()?;
+                Ok((history, blobs))
+            })
         });
         tokio::select! {
             verified = verifying => {
-                let verified = verified
+                let (history, blobs) = verified
                     .unwrap_or_else(|error| Err(ApiError::Internal(error.to_string())))
                     .map_err(|error| status::history(&error))?;
-                Ok(Response::new(convert::verified(verified)))
+                Ok(Response::new(convert::verified(history, blobs)))
             }
             () = stopped(self.node.stopping.clone()) => Err(status::stopping()),
         }

@@ -11,7 +11,7 @@ use secateur_core::{
 };
 use secateur_proto::export::v1 as export;
 use secateur_proto::history::v1 as pb;
-use secateur_store::{Finding, FindingKind, Queued, VerifyReport};
+use secateur_store::{Finding, FindingKind, Queued, ShelfReport, VerifyReport};
 
 use super::status;
 use crate::service::ApiError;
@@ -307,8 +307,16 @@ pub(super) fn queued(queued: Queued) -> pb::queue_transactions_response::Queued 
 }
 
 /// What a verification saw.
-pub(super) fn verified(report: VerifyReport) -> pb::VerifyResponse {
+pub(super) fn verified(report: VerifyReport, blobs: Option<ShelfReport>) -> pb::VerifyResponse {
+    let sidecars = blobs.map(|report| pb::verify_response::Sidecars {
+        blobs: report.slots,
+        bytes: report.bytes,
+        regions: report.regions,
+        findings: report.findings.list.into_iter().map(finding).collect(),
+        unlisted: report.findings.unlisted,
+    });
     pb::VerifyResponse {
+        sidecars,
         blocks: report.blocks,
         payload_bytes: report.payload_bytes,
         regions: report.regions,

@@ -149,7 +149,6 @@ fn blob(found: StoredBlob) -> pb::Blob {
 }
 
 fn pruned(report: &PruneReport) -> pb::PruneBlobsResponse {
-    let hold = report.first_held.and_then(|(_, hold)| serde_json::to_value(hold).ok());
     pb::PruneBlobsResponse {
         heights: report.heights,
         blobs: report.blobs,
@@ -159,7 +158,7 @@ fn pruned(report: &PruneReport) -> pb::PruneBlobsResponse {
         last: report.last,
         held: report.held,
         first_held: report.first_held.map(|(height, _)| height),
-        hold: hold.and_then(|hold| hold.as_str().map(str::to_owned)).unwrap_or_default(),
+        hold: report.first_held.map(|(_, hold)| hold.word().to_owned()).unwrap_or_default(),
         more: report.more,
     }
 }

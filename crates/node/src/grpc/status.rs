@@ -135,6 +135,7 @@ fn of_blobs(error: &SidecarError) -> Code {
         SidecarError::NoCopy { .. } | SidecarError::Provider(_) | SidecarError::Gossip(_) => {
             Code::Unavailable
         }
+        SidecarError::TooManyUndecided { .. } => Code::ResourceExhausted,
         SidecarError::Missing { .. } => Code::DataLoss,
         SidecarError::Key { .. } | SidecarError::Task { .. } => Code::Internal,
         _ => Code::FailedPrecondition,

@@ -58,13 +58,18 @@ struct Readiness {
     following: bool,
     source_head: Option<Height>,
     caught_up: Option<bool>,
+    /// Whether a beacon node's blobs are followed, what it calls final, and whether that is here.
+    beacon: bool,
+    beacon_head: Option<Height>,
+    beacon_caught_up: Option<bool>,
 }
 
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
-    let (node, standing) = (&app.node, app.node.standing.borrow().clone());
+    let node = &app.node;
+    let (standing, beacon) = (node.standing.borrow().clone(), node.beacon.borrow().clone());
     let head = node.store.head();
     let rests = app.progress.rests(head, Instant::now());
-    let ready = judge(poisoned(node), *node.stopping.borrow(), head, rests, &standing);
+    let ready = judge(poisoned(node), *node.stopping.borrow(), head, rests, &standing, &beacon);
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     answers::json_with(status, &ready)
 }
@@ -81,8 +86,10 @@ fn judge(
     head: Option<Height>,
     rests: Duration,
     standing: &Standing,
+    beacon: &Standing,
 ) -> Readiness {
     let behind = standing.following && !standing.caught_up;
+    let blobs_behind = beacon.following && !beacon.caught_up;
     let stuck = behind && rests >= STUCK;
     let reasons: Vec<_> = [
         (poisoned, "a store refuses writes until the node is started again; the log says why"),
@@ -90,6 +97,14 @@ fn judge(
         (behind && standing.source_head.is_none(), "the source has not said where it is yet"),
         (behind && standing.trouble.is_some(), "the source is in trouble; the log says which"),
         (stuck, "the node is behind its source and brings no new block"),
+        (
+            blobs_behind && beacon.source_head.is_none(),
+            "the beacon node has not said what is final yet",
+        ),
+        (
+            blobs_behind && beacon.trouble.is_some(),
+            "the beacon node is in trouble, and blobs are missing; the log says which",
+        ),
     ]
     .into_iter()
     .filter_map(|(holds, reason)| holds.then_some(reason))
@@ -101,6 +116,9 @@ fn judge(
         following: standing.following,
         source_head: standing.source_head,
         caught_up: standing.following.then_some(standing.caught_up),
+        beacon: beacon.following,
+        beacon_head: beacon.source_head,
+        beacon_caught_up: beacon.following.then_some(beacon.caught_up),
     }
 }
 
@@ -114,8 +132,9 @@ mod tests {
 
     #[test]
     fn a_node_is_ready_while_its_store_takes_writes_and_its_follower_gets_on() {
-        let ask = |standing: &Standing, rests| judge(false, false, Some(3), rests, standing);
         let alone = Standing::default();
+        let ask =
+            |standing: &Standing, rests| judge(false, false, Some(3), rests, standing, &alone);
         assert!(ask(&alone, STUCK * 2).ready, "nothing is followed, so nothing need move");
         assert!(ask(&following(Some(9), true), STUCK * 2).ready, "no new block to bring");
         assert!(ask(&following(Some(9), false), STUCK / 2).ready, "it catches up");
@@ -128,8 +147,23 @@ mod tests {
         let answer = ask(&troubled, Duration::ZERO);
         assert!(!answer.ready);
         assert!(!serde_json::to_string(&answer).unwrap().contains("key"), "{answer:?}");
-        assert!(!judge(true, false, None, Duration::ZERO, &alone).ready);
-        assert!(!judge(false, true, None, Duration::ZERO, &alone).ready);
+        assert!(!judge(true, false, None, Duration::ZERO, &alone, &alone).ready);
+        assert!(!judge(false, true, None, Duration::ZERO, &alone, &alone).ready);
+    }
+
+    #[test]
+    fn a_node_is_not_ready_while_its_beacon_node_is_in_trouble_and_blobs_are_missing() {
+        let ask = |beacon: &Standing| {
+            judge(false, false, Some(3), Duration::ZERO, &Standing::default(), beacon)
+        };
+        assert!(ask(&following(Some(9), false)).ready, "it catches up");
+        assert!(!ask(&following(None, false)).ready, "nobody knows what is final");
+        let in_trouble = |standing| Standing { trouble: Some("a secret".into()), ..standing };
+        assert!(ask(&in_trouble(following(Some(9), true))).ready, "nothing is missing");
+        let answer = ask(&in_trouble(following(Some(9), false)));
+        assert!(!answer.ready);
+        assert_eq!((answer.beacon_head, answer.beacon_caught_up), (Some(9), Some(false)));
+        assert!(!serde_json::to_string(&answer).unwrap().contains("secret"), "{answer:?}");
     }
 
     #[test]

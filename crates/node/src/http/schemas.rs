@@ -27,6 +27,9 @@ const READY: Fields = &[
     ("following", "bool"),
     ("source_head", "int?"),
     ("caught_up", "bool?"),
+    ("beacon", "bool"),
+    ("beacon_head", "int?"),
+    ("beacon_caught_up", "bool?"),
 ];
 const LOCATOR: Fields = &[("provider", "text"), ("key", "text")];
 const PART: Fields = &[

@@ -103,7 +103,6 @@ pub(super) async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> A
         let due = app.past_due.blocks(node, status).await;
         gauges.maybe("history_past_due_blocks", "Blocks that a prune would cut now", due);
     }
-    follow(&mut gauges, &node.standing.borrow(), node.store.head());
     let mut page = String::with_capacity(16 * 1024);
     let summary = match node.blobs {
         Some(_) => match timeout(STATUS, node.ask_blobs(DiskSidecars::summary)).await {
@@ -112,6 +111,9 @@ pub(super) async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> A
         },
         None => None,
     };
+    follow(&mut gauges, "follow", &node.standing.borrow(), node.store.head());
+    let newest = summary.as_ref().and_then(|summary| summary.latest_decided);
+    follow(&mut gauges, "beacon", &node.beacon.borrow(), newest);
     let blobs = |page: &mut String| match &node.blobs {
         Some(blobs) => blobs.write(summary.as_ref(), page),
         None => Ok(()),
@@ -308,15 +310,18 @@ fn holds(to: &mut Gauges, status: &PruneStatus) {
     to.family("history_hold_binding", "Which hold binds now", binds);
 }
 
-fn follow(to: &mut Gauges, standing: &Standing, head: Option<Height>) {
-    to.flag("follow_enabled", "Whether a chain is followed", standing.following);
+/// A follower: of a chain, or of a beacon node's blobs, whose heights are slots.
+fn follow(to: &mut Gauges, of: &str, standing: &Standing, head: Option<Height>) {
+    let name = |what: &str| format!("{of}_{what}");
+    to.flag(&name("enabled"), "Whether a source is followed", standing.following);
     if !standing.following {
         return;
     }
-    to.maybe("follow_source_head_block", "The source's newest block", standing.source_head);
+    let newest = standing.source_head;
+    to.maybe(&name("source_head_block"), "The source's newest block", newest);
     let here = head.map_or(0, |head| head.saturating_add(1));
     let lag = standing.source_head.map(|source| source.saturating_add(1).saturating_sub(here));
-    to.maybe("follow_lag_blocks", "Blocks that the source has and we do not", lag);
-    to.flag("follow_caught_up", "Whether everything is here", standing.caught_up);
-    to.flag("follow_trouble", "Whether the source is in trouble", standing.trouble.is_some());
+    to.maybe(&name("lag_blocks"), "Blocks that the source has and we do not", lag);
+    to.flag(&name("caught_up"), "Whether everything is here", standing.caught_up);
+    to.flag(&name("trouble"), "Whether the source is in trouble", standing.trouble.is_some());
 }

@@ -86,6 +86,7 @@ impl Bench {
             chain: Chain::default(),
             limits,
             standing: seen,
+            beacon: watch::channel(Standing::default()).1,
             metrics: Metrics::default(),
             rpc: Cache::default(),
             vault: None,

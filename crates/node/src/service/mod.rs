@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) limits: Limits,
     /// Where the follower stands; it stays as it began where nothing is followed.
     pub(crate) standing: watch::Receiver<Standing>,
+    /// The same of the follower of blobs.
+    pub(crate) beacon: watch::Receiver<Standing>,
     /// What is counted.
     pub(crate) metrics: Metrics,
     /// What JSON-RPC remembers between calls.

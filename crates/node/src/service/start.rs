@@ -65,6 +65,7 @@ impl Service {
         let sockets = Sockets::open(config, options.any_port)?;
         let (stop, stopping) = watch::channel(false);
         let (say, standing) = watch::channel(Standing::default());
+        let (say_blobs, beacon) = watch::channel(Standing::default());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .thread_name("secateur-serve")
@@ -85,6 +86,7 @@ impl Service {
             chain: config.chain.clone(),
             limits: config.limits,
             standing,
+            beacon,
             metrics: Metrics::default(),
             rpc: Cache::default(),
             vault: Vault::open(config)?,
@@ -105,7 +107,7 @@ impl Service {
                 let stopping = node.stopping.clone();
                 tasks.push(("blobs", tokio::spawn(async move { blobs.run(stopping).await })));
             }
-            follow_all(&node, config, say, &mut tasks);
+            follow_all(&node, config, (say, say_blobs), &mut tasks);
             signals
         };
         NodeFile::remove(&data.path);
@@ -176,7 +178,7 @@ impl Drop for Service {
 fn follow_all(
     node: &Arc<Node>,
     config: &Config,
-    say: watch::Sender<Standing>,
+    (say, say_blobs): (watch::Sender<Standing>, watch::Sender<Standing>),
     tasks: &mut Vec<Task>,
 ) {
     if let Some(follow) = &config.follow {
@@ -186,7 +188,7 @@ fn follow_all(
     if let (Some(beacon), Some(blobs)) = (config.beacon.clone(), node.blobs.clone()) {
         let stopping = node.stopping.clone();
         let following =
-            async move { follow::beacon::run(blobs.sidecars(), beacon, stopping).await };
+            async move { follow::beacon::run(blobs.sidecars(), beacon, say_blobs, stopping).await };
         tasks.push(("beacon", tokio::spawn(following)));
     }
 }

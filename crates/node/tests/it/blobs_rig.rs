@@ -1,6 +1,7 @@
 //! What the tests of blob sidecars share: validators with keys, configurations, a node with
 //! clients, and waiting until something is so.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ use crate::node::Node;
 /// The chain of these tests.
 pub const CHAIN: u64 = 7;
 /// Nothing that is waited for takes longer, even on a machine with much to do.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A validator with its key in a file.
 #[derive(Debug)]
@@ -56,13 +57,24 @@ impl Validator {
 
 /// Settings of a node with these keys in `[sidecar]`, a directory for copies and these validators.
 pub fn settings(place: &Path, keys: &str, validators: &[&Validator]) -> String {
-    let entries: String = validators.iter().map(|one| one.entry()).collect();
     let copies = place.join("copies");
-    format!(
-        "[chain]\nid = {CHAIN}\n[sidecar]\nenabled = true\n{keys}\n{entries}\
-         [[sidecar.providers]]\nkind = \"fs\"\nname = \"local\"\npath = \"{}\"\n",
+    let places = format!(
+        "[[sidecar.providers]]\nkind = \"fs\"\nname = \"local\"\npath = \"{}\"\n",
         copies.display()
-    )
+    );
+    settings_with(keys, validators, &places)
+}
+
+/// The same, with these places for copies.
+pub fn settings_with(keys: &str, validators: &[&Validator], places: &str) -> String {
+    let entries: String = validators.iter().map(|one| one.entry()).collect();
+    format!("[chain]\nid = {CHAIN}\n[sidecar]\nenabled = true\n{keys}\n{entries}{places}")
+}
+
+/// A file that only its owner may read.
+pub fn write_private(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// A node that keeps blobs.

@@ -1,7 +1,6 @@
 //! Who may call what, and what a node says of itself: tokens, limits, health, reflection, audit.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 use secateur_proto::export::v1::GetHeadRequest;
@@ -20,6 +19,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
+use crate::blobs_rig::write_private;
 use crate::grpc::{Clients, Rig, append_request, chain, config};
 use crate::node::Node;
 
@@ -29,11 +29,6 @@ const SERVICES: [&str; 4] = [
     "secateur.history.v1.History",
     "secateur.history.v1.Admin",
 ];
-
-fn write_private(path: &Path, text: &str) {
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-}
 
 async fn read(clients: &Clients) -> Result<(), Status> {
     clients.export.clone().get_head(GetHeadRequest {}).await.map(drop)

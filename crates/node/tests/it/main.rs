@@ -8,6 +8,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../../../sidecar/tests/net/agent.rs"]
+#[allow(dead_code, reason = "the sidecar crate's own tests use all of it")]
+mod agent;
 mod anvil;
 mod archive_commands;
 mod archive_loop;
@@ -17,7 +20,9 @@ mod beacon_anvil;
 mod blob_commands;
 mod blobs;
 mod blobs_bad;
+mod blobs_places;
 mod blobs_rig;
+mod blobs_rules;
 mod blobs_start;
 mod clients;
 mod commands;

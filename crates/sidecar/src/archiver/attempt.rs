@@ -1,16 +1,22 @@
 //! One attempt: a blob is put to every provider, read back from each, and compared by our own hash.
+//!
+//! Putting costs, and what was put cannot always be taken back: whatever an earlier attempt may have
+//! put is looked for first, and while nobody can say whether it is there the blob is not sent again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use secateur_core::Locator;
 use secateur_store::{Arena, Index};
 
 use super::Made;
+use super::sent::Sent;
 use crate::blocking::blocking;
 use crate::copies::is_blob;
-use crate::engine::{Job, SidecarStore};
+use crate::engine::{BlobKey, Job, MAX_LOCATORS, SidecarStore};
 use crate::provider::{BlobTags, Provider, ProviderError};
 use crate::sabotage::Sabotage;
 use crate::{BLOB_LEN, SidecarError};
@@ -43,20 +49,82 @@ pub enum AttemptError {
         /// Where.
         locator: String,
     },
+    /// The copies are made, and the record of them was refused.
+    #[error("the copies are made, but their record is refused: {0}")]
+    NotRecorded(SidecarError),
 }
+
+/// Attempts after which something that should be at a provider, and is not, is sent again: with the
+/// archiver's backoff an hour. Whoever waits longer waits for something that never comes.
+const GIVEN_UP_AFTER: u32 = 64;
 
 /// What an attempt needs.
 pub(super) struct Attempt<A, I> {
     pub(super) store: Arc<SidecarStore<A, I>>,
     pub(super) providers: Arc<[Arc<dyn Provider>]>,
+    pub(super) sent: Arc<Sent>,
     pub(super) chain_id: u64,
     pub(super) min_copies: usize,
+    pub(super) grace: Duration,
+    /// Whether an earlier attempt may have put something.
+    pub(super) again: bool,
 }
 
 impl<A: Arena, I: Index> Attempt<A, I> {
-    /// Makes the copies. Enough of them are a success, whatever the other providers do.
+    /// Makes the copies. Enough of them are a success, whatever the other providers do: those have
+    /// only a moment more.
     pub(super) async fn make(&self, job: &Job) -> Result<Made, AttemptError> {
-        let key = job.key;
+        let (tags, blob, at_height) = self.read(job.key).await?;
+        let copy = Copy {
+            key: job.key,
+            tags: &tags,
+            blob: &blob,
+            sent: &self.sent,
+            again: self.again,
+            overdue: job.attempts % GIVEN_UP_AFTER == GIVEN_UP_AFTER - 1,
+            read_back: !self.store.config().sabotage.is(Sabotage::PruneBeforeReadBack),
+        };
+        let copy = &copy;
+        let one = |(place, provider)| async move { (place, copy.make(provider).await) };
+        let mut copies: FuturesUnordered<_> = self.providers.iter().enumerate().map(one).collect();
+        let (mut locators, mut first) = (Vec::new(), None);
+        let ends = tokio::time::sleep(self.grace);
+        tokio::pin!(ends);
+        loop {
+            let enough = locators.len() >= self.min_copies;
+            let ended = tokio::select! {
+                biased;
+                ended = copies.next() => ended,
+                () = &mut ends, if enough => None,
+            };
+            match ended {
+                None => break,
+                Some((place, Ok(locator))) => {
+                    locators.push((place, locator));
+                    if locators.len() == self.min_copies {
+                        ends.as_mut().reset(tokio::time::Instant::now() + self.grace);
+                    }
+                }
+                Some((_, Err(error))) => {
+                    tracing::warn!(%error, height = job.key.height, index = job.key.index,
+                        "a copy of a blob failed");
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        match first {
+            Some(error) if locators.len() < self.min_copies => Err(error),
+            _ => {
+                self.sent.forget(job.key);
+                locators.sort_by_key(|(place, _)| *place);
+                let locators = locators.into_iter().map(|(_, locator)| locator);
+                Ok(Made { locators: locators.take(MAX_LOCATORS).collect(), at_height })
+            }
+        }
+    }
+
+    /// The blob, what it is told apart by, and the chain's height.
+    async fn read(&self, key: BlobKey) -> Result<(BlobTags, Bytes, u64), AttemptError> {
         let chain_id = self.chain_id;
         let read = move |store: &SidecarStore<A, I>| {
             let blob = store.get_blob(key.height, key.index)?;
@@ -74,56 +142,64 @@ impl<A: Arena, I: Index> Attempt<A, I> {
             let now = store.summary()?.latest_decided.unwrap_or(key.height);
             Ok((tags, blob.blob, now))
         };
-        let (tags, blob, at_height) = blocking(&self.store, read).await.map_err(|error| {
+        blocking(&self.store, read).await.map_err(|error| {
             if error.is_gone() { AttemptError::Gone(error) } else { AttemptError::Store(error) }
-        })?;
-        let again = job.attempts > 0;
-        let read_back = !self.store.config().sabotage.is(Sabotage::PruneBeforeReadBack);
-        let put = |provider| copy(provider, &tags, &blob, again, read_back);
-        let copies = self.providers.iter().map(put);
-        let (mut locators, mut first) = (Vec::new(), None);
-        for copied in join_all(copies).await {
-            match copied {
-                Ok(locator) => locators.push(locator),
-                Err(error) => {
-                    tracing::warn!(%error, height = key.height, index = key.index,
-                        "a copy of a blob failed");
-                    first.get_or_insert(error);
-                }
-            }
-        }
-        match first {
-            Some(error) if locators.len() < self.min_copies => Err(error),
-            _ => Ok(Made { locators, at_height }),
-        }
+        })
     }
 }
 
-/// Puts a blob to a provider and reads it back.
-async fn copy(
-    provider: &Arc<dyn Provider>,
-    tags: &BlobTags,
-    blob: &Bytes,
+/// One blob, on its way to providers.
+struct Copy<'a> {
+    key: BlobKey,
+    tags: &'a BlobTags,
+    blob: &'a Bytes,
+    sent: &'a Sent,
     again: bool,
+    /// What could not be read so long is not waited for any more.
+    overdue: bool,
     read_back: bool,
-) -> Result<Locator, AttemptError> {
-    let failed = |source| AttemptError::Provider { provider: provider.id().to_owned(), source };
-    // An earlier attempt may have put it, and its answer been lost.
-    if again
-        && let Ok(Some(key)) = provider.find(tags).await
-        && let Ok(bytes) = provider.get(&key, BLOB_LEN).await
-        && is_blob(&bytes, tags.blob_keccak)
-    {
-        return Ok(Locator { provider: provider.id().to_owned(), key });
+}
+
+impl Copy<'_> {
+    /// Puts the blob to a provider, unless it is there, and reads it back.
+    async fn make(&self, provider: &Arc<dyn Provider>) -> Result<Locator, AttemptError> {
+        let id = provider.id();
+        let failed = |source| AttemptError::Provider { provider: id.to_owned(), source };
+        let locator = |key: String| Locator { provider: id.to_owned(), key };
+        match self.find(provider).await {
+            Ok(Some(key)) => return Ok(locator(key)),
+            // It is nowhere, or something else is: putting it says what is wrong.
+            Ok(None) => {}
+            Err(ProviderError::Missing { .. }) if self.overdue => {}
+            // It may be there. Better later than twice.
+            Err(error) => return Err(failed(error)),
+        }
+        let key = provider.put(self.tags, self.blob.clone()).await.map_err(failed)?;
+        if !self.read_back {
+            return Ok(locator(key));
+        }
+        self.sent.note(self.key, id, &key);
+        let bytes = provider.get(&key, BLOB_LEN).await.map_err(failed)?;
+        if !is_blob(&bytes, self.tags.blob_keccak) {
+            return Err(AttemptError::OtherBytes { provider: id.to_owned(), locator: key });
+        }
+        Ok(locator(key))
     }
-    let key = provider.put(tags, blob.clone()).await.map_err(failed)?;
-    if !read_back {
-        return Ok(Locator { provider: provider.id().to_owned(), key });
+
+    /// Where an earlier attempt put the blob, read back and compared.
+    async fn find(&self, provider: &Arc<dyn Provider>) -> Result<Option<String>, ProviderError> {
+        if !self.again {
+            return Ok(None);
+        }
+        let is_right = |bytes: &Bytes| is_blob(bytes, self.tags.blob_keccak);
+        // What we know ourselves is asked first: not everybody can look things up.
+        if let Some(key) = self.sent.place(self.key, provider.id())
+            && is_right(&provider.get(&key, BLOB_LEN).await?)
+        {
+            return Ok(Some(key));
+        }
+        let Some(key) = provider.find(self.tags).await? else { return Ok(None) };
+        let bytes = provider.get(&key, BLOB_LEN).await?;
+        Ok(is_right(&bytes).then_some(key))
     }
-    let bytes = provider.get(&key, BLOB_LEN).await.map_err(failed)?;
-    if !is_blob(&bytes, tags.blob_keccak) {
-        let provider = provider.id().to_owned();
-        return Err(AttemptError::OtherBytes { provider, locator: key });
-    }
-    Ok(Locator { provider: provider.id().to_owned(), key })
 }

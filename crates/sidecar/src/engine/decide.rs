@@ -116,7 +116,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
             batch.put(Table::Bytes, &blob_key(key), slot_body(slot))?;
             batch.put(Table::Hashes, &hash_key(&meta.versioned_hash, key), Vec::new())?;
             if role == Role::Proposer {
-                put_job(batch, Job { key, attempts: 0, due: 0 })?;
+                put_job(batch, Job { key, attempts: 0, due: 0, held: None })?;
             }
         }
         if blob_count > 0 {

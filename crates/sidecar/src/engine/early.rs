@@ -29,15 +29,14 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
     }
 
     /// What is announced though it is not durable.
-    pub(super) fn announce_early(&self, from: BlobKey, found: &mut Vec<Announcement>) {
+    pub(super) fn announce_early(&self, found: &mut Vec<Announcement>) {
         let early = self.early.0.lock();
-        let new = early.iter().filter(|(key, _)| *key >= from);
-        found.extend(new.map(|(key, record)| Announcement {
+        found.extend(early.iter().map(|(key, record)| Announcement {
             key: *key,
             record: record.clone(),
             broadcast_at: None,
+            told: 0,
         }));
-        found.sort_by_key(|one| one.key);
     }
 
     /// Writes down what was put off.

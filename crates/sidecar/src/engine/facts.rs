@@ -12,6 +12,10 @@ use crate::types::{
 pub const MAX_LOCATORS: usize = 16;
 /// Records of one blob, at most: what further signers say of it is not kept.
 pub const MAX_RECORDS: usize = 16;
+/// The same where none of those led to a copy (`trust = fetch`),
+pub const MAX_DOUBTED_RECORDS: usize = 32;
+/// and how many of them one signer may have then.
+pub const MAX_DOUBTED_OF_ONE: usize = 4;
 
 /// Whether this node proposed what was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,8 +87,8 @@ pub struct ArchiveRecord {
     /// Seconds since 1970, as the signer says. It tells two records apart only where it is signed
     /// ([`RecordForm::V0`]).
     pub archived_at: u64,
-    /// The notice's signature, so that it can be passed on; none in our own record, from which
-    /// signing gives the same bytes again.
+    /// The notice's signature, so that the same bytes can be told for ever, whatever key this node
+    /// has later. Our own record is not stored without it.
     #[serde(skip)]
     pub signature: Option<[u8; 64]>,
 }
@@ -193,6 +197,41 @@ pub struct Job {
     pub attempts: u32,
     /// When it is to be tried, in milliseconds since 1970.
     pub due: u64,
+    /// Why this node may not sign for the blob, if that is what it waits for.
+    pub held: Option<Unpermitted>,
+}
+
+/// Why a node may not sign for a height.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unpermitted {
+    /// It has no key.
+    NoKey = 1,
+    /// It is no validator at that height.
+    NotValidator = 2,
+    /// Its term at that height has another key than the one that it has now.
+    OtherKey = 3,
+    /// Another validator proposed, and only the proposer signs.
+    NotProposer = 4,
+    /// Another validator proposed, and it is too early for others to sign.
+    NotYet = 5,
+}
+
+impl std::fmt::Display for Unpermitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NoKey => "this node has no key (`sidecar.key_file`)",
+            Self::NotValidator => "it is no validator at that height (`sidecar.validators`)",
+            Self::OtherKey => {
+                "its term at that height has another key than `sidecar.key_file`, and peers verify \
+                 with that one; put the term's key back to have it archived"
+            }
+            Self::NotProposer => {
+                "another validator proposed it, and `sidecar.signers` lets only the proposer sign"
+            }
+            Self::NotYet => "another validator proposed it, and it is too early for others to sign",
+        })
+    }
 }
 
 /// One of our own notices that peers have not acknowledged yet.
@@ -200,10 +239,12 @@ pub struct Job {
 pub struct Announcement {
     /// Which blob.
     pub key: BlobKey,
-    /// The durable record to sign from.
+    /// The durable record, signed.
     pub record: ArchiveRecord,
     /// The chain's height when it was last broadcast; none if it never was.
     pub broadcast_at: Option<Height>,
+    /// How often it was broadcast.
+    pub told: u32,
 }
 
 /// A blob that must be fetched and compared before its height can be pruned ([`Trust::Fetch`]).
@@ -227,8 +268,7 @@ pub struct WaitingHeight {
 }
 
 /// Why bytes stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     /// The height is not final.
     NotFinalized,
@@ -242,6 +282,26 @@ pub enum Hold {
     NotFetched,
     /// A row that would tell cannot be read.
     Unreadable,
+}
+
+impl Hold {
+    /// Its word, as it is also written in JSON; these words do not change.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NotFinalized => "not_finalized",
+            Self::Retained => "retained",
+            Self::NotArchived => "not_archived",
+            Self::UnboundNotice => "unbound_notice",
+            Self::NotFetched => "not_fetched",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+impl Serialize for Hold {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.word())
+    }
 }
 
 /// What a prune would do now.
@@ -388,7 +448,8 @@ pub struct Summary {
     pub latest_archived: Option<Height>,
     /// What is final.
     pub finalized: Option<Height>,
-    /// The lowest height with a blob that nobody has signed for.
+    /// The lowest height with a blob that nobody has signed for, or only in a form that lets
+    /// nothing go under `trust = signature`.
     pub oldest_unarchived: Option<Height>,
     /// Jobs of the archiver, and the lowest height among them.
     pub jobs: u64,
@@ -416,7 +477,9 @@ impl Summary {
     /// By how many heights archiving is behind.
     pub fn archival_lag(&self) -> u64 {
         match (self.latest_decided, self.oldest_unarchived) {
-            (Some(latest), Some(oldest)) => (latest + 1).saturating_sub(oldest),
+            (Some(latest), Some(oldest)) => {
+                latest.checked_sub(oldest).map_or(0, |behind| behind.saturating_add(1))
+            }
             _ => 0,
         }
     }

@@ -10,13 +10,19 @@ use secateur_store::{Arena, Index, Rows, ShelfBatch, Snapshot, StoreError, Table
 use super::facts::{BlobMeta, HeightRecord, Stored};
 use super::marks::{Marks, less};
 use super::read::{height_of, metas_of};
-use super::rows::{RoundRow, height_key, load, read, round_key, take_round_key};
+use super::rows::{RoundRow, each_row, height_key, load, read, round_key, take_round_key};
 use super::{EngineConfig, SidecarStore};
 use crate::error::SidecarError;
 use crate::kzg;
 use crate::types::{
     BLOB_LEN, BlobKeccak, MAX_INCLUSION_LEN, MAX_ROUND_HEADER_LEN, Proposal, Round, ValidatorId,
 };
+
+/// Undecided rounds stay until so many heights above theirs are final: a decision may reach this
+/// node after it was told what is final.
+pub(super) const UNDECIDED_SLACK: Height = 32;
+/// Rounds that are dropped in one batch.
+const DROPS: usize = 64;
 
 /// A proposal with what was computed from it.
 pub(super) struct Checked<'p> {
@@ -170,11 +176,18 @@ pub(super) fn drop_round<S: Snapshot>(
     round: Round,
 ) -> Result<bool, SidecarError> {
     let Some(row) = round_of(batch, height, round)? else { return Ok(false) };
+    cut_round(batch, &row)?;
+    Ok(true)
+}
+
+fn cut_round<S: Snapshot>(
+    batch: &mut ShelfBatch<'_, '_, S>,
+    row: &RoundRow,
+) -> Result<(), StoreError> {
     for (_, slot) in &row.blobs {
         batch.cut(slot)?;
     }
-    forget_round(batch, &row)?;
-    Ok(true)
+    forget_round(batch, row)
 }
 
 /// Takes a round's row out of the store; its regions are somebody else's by now.
@@ -197,6 +210,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         if let Some(known) = checked.known(&self.shelf.view()?)? {
             return Ok(known);
         }
+        self.check_room(&self.shelf.view()?, proposal)?;
         checked.verify_kzg()?;
         let (height, round) = (proposal.height, proposal.round);
         let most = self.config.max_rounds as usize;
@@ -209,6 +223,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
                 let reason = format!("height {height} has {most} undecided rounds already");
                 return Err(SidecarError::refused("proposal", reason));
             }
+            self.check_room(batch, proposal)?;
             let row = checked.place(batch, stored_at)?;
             batch.put(Table::Rounds, &round_key(height, round), row.body())?;
             Marks::change(batch, |marks| {
@@ -217,6 +232,17 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
             })?;
             Ok(Stored::New)
         })
+    }
+
+    /// Whether one more undecided round may be stored, whatever its height.
+    fn check_room(&self, rows: &impl Rows, proposal: &Proposal) -> Result<(), SidecarError> {
+        let Marks { rounds, undecided, .. } = Marks::load(rows)?;
+        let max = self.config.max_undecided;
+        let blobs = undecided.saturating_add(proposal.sidecars.len() as u64);
+        if blobs > u64::from(max) || rounds >= u64::from(max) {
+            return Err(SidecarError::TooManyUndecided { rounds, blobs: undecided, max });
+        }
+        Ok(())
     }
 
     pub(super) fn check<'p>(&self, proposal: &'p Proposal) -> Result<Checked<'p>, SidecarError> {
@@ -253,21 +279,40 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         self.write(|batch| drop_round(batch, height, round))
     }
 
+    /// Drops undecided rounds that are so far below what is final that nobody will decide them here
+    /// any more, batch by batch, and frees what they took. Returns how many went.
+    pub fn drop_left_rounds(&self) -> Result<usize, SidecarError> {
+        let finalized = Marks::load(&self.shelf.view()?)?.finalized.unwrap_or(0);
+        let Some(below) = finalized.checked_sub(UNDECIDED_SLACK) else { return Ok(0) };
+        let mut gone = 0;
+        loop {
+            let dropped = self.drop_rounds_below(below, DROPS)?;
+            gone += dropped;
+            if dropped < DROPS {
+                break;
+            }
+        }
+        if gone > 0 {
+            self.shelf.settle(self.config.budget_bytes)?;
+        }
+        Ok(gone)
+    }
+
     /// Drops undecided rounds below a height, lowest first and at most `max`: proposals that nobody
-    /// decided. Returns how many went.
+    /// decided. One that cannot be read stays. Returns how many went.
     pub fn drop_rounds_below(&self, height: Height, max: usize) -> Result<usize, SidecarError> {
         self.write(|batch| {
-            let mut found: Vec<(Height, Round)> = Vec::new();
-            batch.rows(Table::Rounds, &[], |key, _| {
-                let (at, round) = read(Table::Rounds, key, take_round_key)?;
-                if at >= height || found.len() >= max {
+            let mut found: Vec<RoundRow> = Vec::new();
+            each_row(batch, Table::Rounds, &[], |key, body| {
+                let at = read(Table::Rounds, key, take_round_key)?;
+                if at.0 >= height || found.len() >= max {
                     return Ok(ControlFlow::Break(()));
                 }
-                found.push((at, round));
+                found.push(read(Table::Rounds, body, |from| RoundRow::take(at, from))?);
                 Ok(ControlFlow::Continue(()))
             })?;
-            for (at, round) in &found {
-                drop_round(batch, *at, *round)?;
+            for row in &found {
+                cut_round(batch, row)?;
             }
             Ok(found.len())
         })

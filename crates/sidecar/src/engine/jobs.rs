@@ -1,17 +1,15 @@
-//! The archiver's durable queue, ordered by due time, and the announcements of own notices.
+//! The archiver's durable queue, ordered by due time. Announcements are in `announce`.
 
 use std::ops::ControlFlow;
 
-use secateur_core::{CoreError, Height, Reader, Writer};
+use secateur_core::Height;
 use secateur_store::{Arena, Index, Rows, ShelfBatch, Snapshot, StoreError, Table};
 
 use super::SidecarStore;
-use super::facts::{Announcement, BlobKey, Job, RecordForm};
+use super::facts::{BlobKey, Job, RecordForm, Unpermitted};
 use super::marks::{Marks, less};
 use super::read::{archive_of, height_of, slot_of};
-use super::rows::{
-    blob_key, corrupt, due_key, job_body, load, read, take_blob_key, take_due_key, take_job,
-};
+use super::rows::{blob_key, due_key, each_row, job_body, load, read, take_due_key, take_job};
 use crate::error::SidecarError;
 
 /// The job of a blob.
@@ -44,28 +42,10 @@ pub(super) fn remove_job<S: Snapshot>(
     Ok(true)
 }
 
-/// Notes that a blob's own notice is to be broadcast.
-pub(super) fn begin_announcement<S: Snapshot>(
-    batch: &mut ShelfBatch<'_, '_, S>,
-    key: BlobKey,
-) -> Result<(), StoreError> {
-    batch.put(Table::Announcements, &blob_key(key), announcement_body(None))?;
-    Marks::change(batch, |marks| marks.announcements += 1)
-}
-
-fn take_broadcast_at(from: &mut Reader<'_>) -> Result<Option<Height>, CoreError> {
-    from.optional_u64()
-}
-
-fn announcement_body(broadcast_at: Option<Height>) -> Vec<u8> {
-    let mut out = Writer::new();
-    out.optional_u64(broadcast_at);
-    out.finish()
-}
-
 impl<A: Arena, I: Index> SidecarStore<A, I> {
     /// Puts the blobs of a height that are here and not archived by this node into the queue, due
-    /// at `due` with no attempts counted, whatever their jobs waited for. Returns how many.
+    /// at `due` as if no more than one attempt had failed, whatever their jobs waited for. Returns
+    /// how many.
     pub fn enqueue(&self, height: Height, due: u64) -> Result<usize, SidecarError> {
         self.queue_up(height, due, true)
     }
@@ -87,7 +67,9 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
                 let done = archive_of(batch, key)?.is_some_and(own);
                 let queued_up = !again && job_of(batch, key)?.is_some();
                 if !done && !queued_up && slot_of(batch, key)?.is_some() {
-                    put_job(batch, Job { key, attempts: 0, due })?;
+                    // That there were attempts is kept: what they put is to be looked for.
+                    let attempts = job_of(batch, key)?.map_or(0, |job| job.attempts.min(1));
+                    put_job(batch, Job { key, attempts, due, held: None })?;
                     queued += 1;
                 }
             }
@@ -105,7 +87,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
     ) -> Result<Vec<Job>, SidecarError> {
         let view = self.shelf.view()?;
         let mut found = Vec::new();
-        view.rows(Table::Due, &[], |key, _| {
+        each_row(&view, Table::Due, &[], |key, _| {
             let (due, key) = read(Table::Due, key, take_due_key)?;
             if due > now || found.len() >= max {
                 return Ok(ControlFlow::Break(()));
@@ -116,7 +98,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
                     Err(error) if !error.is_corruption() => return Err(error),
                     job => job.unwrap_or_default(),
                 };
-                found.push(job.unwrap_or(Job { key, attempts: 0, due }));
+                found.push(job.unwrap_or(Job { key, attempts: 0, due, held: None }));
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -126,7 +108,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
     /// When the next job is due, in milliseconds since 1970.
     pub fn next_due(&self) -> Result<Option<u64>, SidecarError> {
         let mut next = None;
-        self.shelf.view()?.rows(Table::Due, &[], |key, _| {
+        each_row(&self.shelf.view()?, Table::Due, &[], |key, _| {
             next = Some(read(Table::Due, key, take_due_key)?.0);
             Ok(ControlFlow::Break(()))
         })?;
@@ -140,9 +122,24 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         next_due: u64,
         attempts: u32,
     ) -> Result<(), SidecarError> {
+        self.defer(Job { key, attempts, due: next_due, held: None })
+    }
+
+    /// The same because this node may not sign for it, which `status` tells from then on.
+    pub fn job_held(
+        &self,
+        key: BlobKey,
+        next_due: u64,
+        attempts: u32,
+        why: Unpermitted,
+    ) -> Result<(), SidecarError> {
+        self.defer(Job { key, attempts, due: next_due, held: Some(why) })
+    }
+
+    fn defer(&self, job: Job) -> Result<(), SidecarError> {
         self.write(|batch| {
-            if job_of(batch, key)?.is_some() {
-                put_job(batch, Job { key, attempts, due: next_due })?;
+            if job_of(batch, job.key)?.is_some() {
+                put_job(batch, job)?;
             }
             Ok(())
         })
@@ -151,83 +148,5 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
     /// Takes a job out of the queue without a record; false if it is not there.
     pub fn job_done(&self, key: BlobKey) -> Result<bool, SidecarError> {
         self.write(|batch| Ok(remove_job(batch, key)?))
-    }
-
-    /// Own notices that are not acknowledged, from `from` on, at most `max`. What to sign is in the
-    /// record, which is durable.
-    pub fn announcements(
-        &self,
-        from: BlobKey,
-        max: usize,
-    ) -> Result<Vec<Announcement>, SidecarError> {
-        let view = self.shelf.view()?;
-        let mut found = Vec::new();
-        view.rows(Table::Announcements, &blob_key(from), |key, body| {
-            if found.len() >= max {
-                return Ok(ControlFlow::Break(()));
-            }
-            let key = read(Table::Announcements, key, take_blob_key)?;
-            let broadcast_at = read(Table::Announcements, body, take_broadcast_at)?;
-            let records = archive_of(&view, key)?.unwrap_or_default().records;
-            let own = records.into_iter().find(|kept| kept.record.form == RecordForm::Own);
-            let lost = || corrupt(Table::Announcements, format!("{key:?} has no own record"));
-            let record = own.ok_or_else(lost)?.record;
-            found.push(Announcement { key, record, broadcast_at });
-            Ok(ControlFlow::Continue(()))
-        })?;
-        #[cfg(feature = "sim")]
-        self.announce_early(from, &mut found);
-        Ok(found)
-    }
-
-    /// Notes at which height own notices were broadcast.
-    pub fn announced(&self, keys: &[BlobKey], at: Height) -> Result<(), SidecarError> {
-        #[cfg(feature = "sim")]
-        self.make_up()?;
-        self.write(|batch| {
-            for key in keys {
-                let key = blob_key(*key);
-                if batch.row(Table::Announcements, &key)?.is_some() {
-                    batch.put(Table::Announcements, &key, announcement_body(Some(at)))?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Notes that own notices are acknowledged: they are announced no more.
-    pub fn acknowledged(&self, keys: &[BlobKey]) -> Result<(), SidecarError> {
-        self.write(|batch| {
-            for key in keys {
-                let key = blob_key(*key);
-                if batch.row(Table::Announcements, &key)?.is_some() {
-                    batch.delete(Table::Announcements, &key)?;
-                    Marks::change(batch, |marks| less(&mut marks.announcements, 1))?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Announces own notices of a height again, acknowledged or not. Returns how many.
-    pub fn reannounce(&self, height: Height) -> Result<usize, SidecarError> {
-        self.write(|batch| {
-            let record = height_of(batch, height)?.ok_or(SidecarError::Unknown(height))?;
-            let mut count = 0;
-            for index in 0..record.blob_count {
-                let key = BlobKey { height, index };
-                let records = archive_of(batch, key)?.unwrap_or_default().records;
-                if records.iter().all(|kept| kept.record.form != RecordForm::Own) {
-                    continue;
-                }
-                count += 1;
-                if batch.row(Table::Announcements, &blob_key(key))?.is_some() {
-                    batch.put(Table::Announcements, &blob_key(key), announcement_body(None))?;
-                } else {
-                    begin_announcement(batch, key)?;
-                }
-            }
-            Ok(count)
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! Lists: heights and blobs that wait for something, in order, a bounded number at a time. None of
 //! them looks at a height that waits for nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use secateur_core::Height;
@@ -12,13 +12,13 @@ use super::facts::{BlobKey, BlobMeta, FetchDue, Hold, KeptRecord, WaitingHeight}
 use super::prune::{Rule, hold_of_blob, limit_of};
 use super::read::{archive_of, known_blob, locators_of};
 use super::rows::{
-    blob_key, height_key, read, take_blob_key, take_count, take_height, take_waiting,
+    blob_key, each_row, height_key, read, take_blob_key, take_count, take_height, take_waiting,
 };
 use crate::error::SidecarError;
 use crate::types::Trust;
 
-/// Heights whose bytes are here that one list looks at, at most.
-const MAX_LOOKS: usize = 4_096;
+/// Heights that are read at a time where many may have to be looked at.
+const PAGE: usize = 256;
 
 /// The heights that wait for a record, from `from` on.
 pub(super) fn waiting(
@@ -27,7 +27,7 @@ pub(super) fn waiting(
     max: usize,
 ) -> Result<Vec<WaitingHeight>, StoreError> {
     let mut found = Vec::new();
-    rows.rows(Table::Waiting, &height_key(from), |key, body| {
+    each_row(rows, Table::Waiting, &height_key(from), |key, body| {
         if found.len() >= max {
             return Ok(ControlFlow::Break(()));
         }
@@ -46,7 +46,7 @@ pub(super) fn ready(
     max: usize,
 ) -> Result<Vec<WaitingHeight>, StoreError> {
     let mut found = Vec::new();
-    rows.rows(Table::Ready, &height_key(from), |key, body| {
+    each_row(rows, Table::Ready, &height_key(from), |key, body| {
         if found.len() >= max {
             return Ok(ControlFlow::Break(()));
         }
@@ -71,14 +71,44 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         Ok(sorted.into_values().take(max).collect())
     }
 
-    /// Heights with a blob that nobody has signed for, lowest first: what to ask peers about.
+    /// Heights with a blob that nobody has signed for, or only for copies that are not there or in a
+    /// form that lets nothing go, lowest first: what to ask peers about.
     pub fn heights_without_notice(
         &self,
         from: Height,
         max: usize,
     ) -> Result<Vec<Height>, SidecarError> {
         let found = waiting(&self.shelf.view()?, from, max)?;
-        Ok(found.into_iter().map(|at| at.height).collect())
+        let found = found.into_iter().map(|at| at.height);
+        let unbound = self.unbound_heights(&self.shelf.view()?, from, max)?;
+        let doubted = self.doubts.heights(from, max);
+        let all: BTreeSet<Height> = found.chain(unbound).chain(doubted).collect();
+        Ok(all.into_iter().take(max).collect())
+    }
+
+    /// Heights with a blob that has only notices which bind no chain, where those let nothing go
+    /// (`trust = signature`), lowest first.
+    pub(super) fn unbound_heights(
+        &self,
+        rows: &impl Rows,
+        from: Height,
+        max: usize,
+    ) -> Result<Vec<Height>, StoreError> {
+        let mut found: Vec<Height> = Vec::new();
+        if self.config.trust != Trust::Signature {
+            return Ok(found);
+        }
+        each_row(rows, Table::Unbound, &height_key(from), |key, _| {
+            let height = read(Table::Unbound, key, take_blob_key)?.height;
+            if found.last() != Some(&height) {
+                if found.len() >= max {
+                    return Ok(ControlFlow::Break(()));
+                }
+                found.push(height);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
     }
 
     /// Blobs up to a final height that nobody has signed for, lowest first, from `from` on.
@@ -138,22 +168,37 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         let Some(limit) = limit_of(&rule).filter(|_| rule.trust == Trust::Fetch) else {
             return Ok(found);
         };
-        for at in ready(&view, from.height, MAX_LOOKS)? {
-            if at.height > limit {
-                break;
-            }
-            let first = if at.height == from.height { from.index } else { 0 };
-            for index in first..at.blob_count {
-                if found.len() >= max {
-                    return Ok(found);
-                }
-                let key = BlobKey { height: at.height, index };
-                if hold_of_blob(&rule, &view, key)? == Some(Hold::NotFetched) {
-                    let (meta, locators) = (known_blob(&view, key)?, locators_of(&view, key)?);
-                    found.push(FetchDue { meta, locators });
+        let mut next = Some(from);
+        while let Some(from) = next {
+            let page = ready(&view, from.height, PAGE)?;
+            let last = page.last().filter(|at| page.len() == PAGE && at.height < limit);
+            next = last.map(|at| BlobKey { height: at.height + 1, index: 0 });
+            for at in page.into_iter().take_while(|at| at.height <= limit) {
+                let first = if at.height == from.height { from.index } else { 0 };
+                for index in first..at.blob_count {
+                    if found.len() >= max {
+                        return Ok(found);
+                    }
+                    let key = BlobKey { height: at.height, index };
+                    match due_of(&rule, &view, key) {
+                        // It holds its height; heights above it are not to blame.
+                        Err(SidecarError::Store(error)) if error.is_corruption() => {
+                            tracing::warn!(%error, ?key, "what is known of a blob cannot be read");
+                        }
+                        due => found.extend(due?),
+                    }
                 }
             }
         }
         Ok(found)
     }
+}
+
+/// A blob, if only that no copy of it was fetched holds its height.
+fn due_of(rule: &Rule, rows: &impl Rows, key: BlobKey) -> Result<Option<FetchDue>, SidecarError> {
+    if hold_of_blob(rule, rows, key)? != Some(Hold::NotFetched) {
+        return Ok(None);
+    }
+    let (meta, locators) = (known_blob(rows, key)?, locators_of(rows, key, usize::MAX)?);
+    Ok(Some(FetchDue { meta, locators }))
 }

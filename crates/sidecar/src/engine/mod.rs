@@ -18,9 +18,11 @@
 //!   store_decided_all(&[Proposal], Fn(&Proposal) -> Role) -> Vec<Result<Decided, _>>               one commit
 //!   drop_round(height, round) -> bool
 //!   drop_rounds_below(height, max: usize) -> usize              proposals that nobody decided
+//!   drop_left_rounds() -> usize                                 those well below what is final
 //!   set_finalized(height) -> Option<Height>                     never moves back
 //!
 //! reading
+//!   head() -> Option<Height>                                    the newest decided height
 //!   proposer(height, round) -> Option<ValidatorId>              of a stored or decided round
 //!   height(height) -> Option<HeightRecord>
 //!   blob_meta(height, index) -> Option<BlobMeta>
@@ -32,12 +34,13 @@
 //!   records(height, index) -> Vec<KeptRecord>
 //!
 //! archive records
-//!   record_archived(key, &ArchiveRecord) -> Marked              our own: before it is signed; ends
-//!                                                               the job, begins its announcement
+//!   record_archived(key, &ArchiveRecord) -> Marked              our own, signed, before it is told;
+//!                                                               ends the job, begins announcing
 //!   record_archived_all(&[(BlobKey, ArchiveRecord)]) -> Vec<Result<Marked, _>>    one commit
 //!   mark_archived(key, &ArchiveRecord, blob_keccak) -> Marked   from a verified notice
 //!   mark_archived_all(&[(BlobKey, ArchiveRecord, BlobKeccak)]) -> Vec<Result<Marked, _>>
 //!   set_fetched(key, blob_keccak) -> bool                       false: it was fetched already
+//!   doubt(key) -> bool, is_doubted(key), is_unseen(key)         trust = fetch: no copy is there
 //!   fetch_due(from: BlobKey, max) -> Vec<FetchDue>              trust = fetch: what holds prunes
 //!   list_archivable(finalized, from: BlobKey, max) -> Vec<BlobKey>     nobody has signed for them
 //!   heights_without_notice(from, max) -> Vec<Height>
@@ -51,14 +54,17 @@
 //!   next_due() -> Option<u64>
 //!   job_failed(key, next_due, attempts)                         no such job: nothing
 //!   job_done(key)                                               the job goes without a record
-//!   announcements(from: BlobKey, max) -> Vec<Announcement>      sign from these, broadcast
-//!   announced(&[BlobKey], at: Height)
+//!   job_held(key, next_due, attempts, Unpermitted)              this node may not sign for it
+//!   announcements(from: BlobKey, max) -> Vec<Announcement>      all that are not acknowledged
+//!   announcements_due(head, max) -> Vec<Announcement>           what to broadcast now
+//!   announced(&[BlobKey], at: Height, every: u64)
 //!   acknowledged(&[BlobKey])                                    they are announced no more
 //!   reannounce(height) -> usize                                 an operator asks for it
 //!
 //! the family's verbs
 //!   plan(max_heights) -> Plan
 //!   prune_step(before) -> PruneReport                           one batch; `more` says go on
+//!   prune_step_from(from, before) -> PruneReport                the same, nothing below is looked at
 //!   prune_archived_before(before) -> PruneReport                heights below `before`
 //!   explain(height, index) -> ExplainBlob
 //!   status(height) -> HeightStatus
@@ -69,8 +75,10 @@
 //! What deliberately is not here: who may sign for what and whether a signature holds (`notice`),
 //! uploading (`archiver`), and when to prune (`pruner`).
 
+mod announce;
 mod archive;
 mod decide;
+mod doubt;
 #[cfg(feature = "sim")]
 mod early;
 mod facts;
@@ -89,8 +97,9 @@ mod tests;
 
 pub use facts::{
     Announcement, ArchiveRecord, BlobKey, BlobMeta, BlobStatus, Decided, ExplainBlob, FetchDue,
-    HeightRecord, HeightStatus, Hold, Job, KeptRecord, MAX_LOCATORS, MAX_RECORDS, Marked, Plan,
-    PruneReport, Pruned, RecordForm, Role, Stored, StoredBlob, Summary, WaitingHeight,
+    HeightRecord, HeightStatus, Hold, Job, KeptRecord, MAX_DOUBTED_OF_ONE, MAX_DOUBTED_RECORDS,
+    MAX_LOCATORS, MAX_RECORDS, Marked, Plan, PruneReport, Pruned, RecordForm, Role, Stored,
+    StoredBlob, Summary, Unpermitted, WaitingHeight,
 };
 
 use std::sync::Arc;
@@ -105,6 +114,8 @@ use crate::types::{BLOB_LEN, DEFAULT_MAX_BLOBS, MAX_BLOBS, Trust};
 
 /// Rounds of one height that may be stored undecided, unless something else is configured.
 const DEFAULT_MAX_ROUNDS: u32 = 64;
+/// Blobs of undecided rounds of all heights, unless something else is configured: 512 MiB.
+pub const DEFAULT_MAX_UNDECIDED: u32 = 4_096;
 /// Blobs that one batch of a prune cuts, unless something else is configured.
 const DEFAULT_MAX_OPS: u32 = 1_024;
 
@@ -119,6 +130,8 @@ pub struct EngineConfig {
     pub max_blobs: u32,
     /// Undecided rounds of a height, at most.
     pub max_rounds: u32,
+    /// Blobs of undecided rounds of all heights together, and such rounds, at most.
+    pub max_undecided: u32,
     /// Heights that keep their bytes after they are final.
     pub retain_blocks: u64,
     /// What must be true of a copy before bytes go.
@@ -139,6 +152,7 @@ impl EngineConfig {
             store_id,
             max_blobs: DEFAULT_MAX_BLOBS,
             max_rounds: DEFAULT_MAX_ROUNDS,
+            max_undecided: DEFAULT_MAX_UNDECIDED,
             retain_blocks: 0,
             trust: Trust::Signature,
             budget_bytes: 0,
@@ -155,6 +169,10 @@ impl EngineConfig {
         if self.max_rounds == 0 || self.max_ops == 0 {
             return Err(SidecarError::refused("sidecar settings", "a limit of 0"));
         }
+        if self.max_undecided < self.max_blobs {
+            let reason = "max_undecided is less than max_blobs: no full proposal could be stored";
+            return Err(SidecarError::refused("sidecar settings", reason));
+        }
         Ok(())
     }
 }
@@ -164,6 +182,7 @@ pub struct SidecarStore<A, I> {
     shelf: Shelf<A, I>,
     config: EngineConfig,
     clock: Arc<dyn Clock>,
+    doubts: doubt::Doubts,
     #[cfg(feature = "sim")]
     early: early::Early,
 }
@@ -200,6 +219,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
             shelf,
             config,
             clock,
+            doubts: doubt::Doubts::default(),
             #[cfg(feature = "sim")]
             early: early::Early::default(),
         })

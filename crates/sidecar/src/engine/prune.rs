@@ -115,6 +115,7 @@ fn cut_height<S: Snapshot>(
             blobs += 1;
         }
         batch.delete(Table::Bytes, &blob_key(key))?;
+        batch.delete(Table::Unbound, &blob_key(key))?;
         remove_job(batch, key)?;
     }
     let failures = at.blob_count - blobs;
@@ -164,10 +165,19 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
     /// something went. What is archived, final and good enough is decided here, from the rows,
     /// whatever is asked. With the last batch, what can be freed is.
     pub fn prune_step(&self, before: Height) -> Result<PruneReport, SidecarError> {
+        self.prune_step_from(0, before)
+    }
+
+    /// The same from a height on: whoever has just seen what holds those below need not look again.
+    pub fn prune_step_from(
+        &self,
+        from: Height,
+        before: Height,
+    ) -> Result<PruneReport, SidecarError> {
         let mut report = PruneReport::default();
-        let mut next = Some(0);
+        let mut next = Some(from);
         while let Some(from) = next.filter(|_| report.heights == 0) {
-            next = self.prune_page(from, before, &mut report)?;
+            next = self.prune_next(from, before, &mut report)?;
         }
         self.finish_prune(report, next)
     }
@@ -178,9 +188,52 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         let mut report = PruneReport::default();
         let mut next = Some(0);
         while let Some(from) = next {
-            next = self.prune_page(from, before, &mut report)?;
+            next = self.prune_next(from, before, &mut report)?;
         }
         self.finish_prune(report, next)
+    }
+
+    /// One batch from the next height on that may go. What is held before it is only read: it keeps
+    /// no writer waiting.
+    fn prune_next(
+        &self,
+        from: Height,
+        before: Height,
+        report: &mut PruneReport,
+    ) -> Result<Option<Height>, SidecarError> {
+        match self.pass_held(from, before, report)? {
+            Some(first) => self.prune_page(first, before, report),
+            None => Ok(None),
+        }
+    }
+
+    /// The first height from `from` on that nothing holds.
+    fn pass_held(
+        &self,
+        from: Height,
+        before: Height,
+        report: &mut PruneReport,
+    ) -> Result<Option<Height>, SidecarError> {
+        let view = self.shelf.view()?;
+        let rule = Rule::load(&self.config, &view)?;
+        let Some(limit) = limit_of(&rule) else { return Ok(None) };
+        let mut next = Some(from);
+        while let Some(from) = next {
+            let page = ready(&view, from, MAX_LOOKS)?;
+            let last = page.last().filter(|_| page.len() == MAX_LOOKS);
+            next = last.and_then(|at| at.height.checked_add(1));
+            for at in page {
+                if at.height > limit || at.height >= before {
+                    return Ok(None);
+                }
+                let Some(hold) = hold_of(&rule, &view, at.height, at.blob_count)? else {
+                    return Ok(Some(at.height));
+                };
+                report.held += 1;
+                report.first_held.get_or_insert((at.height, hold));
+            }
+        }
+        Ok(None)
     }
 
     fn finish_prune(

@@ -7,6 +7,7 @@ use secateur_store::{Arena, Index, Rows, ShelfView, Slot, Snapshot, StoreError, 
 use super::SidecarStore;
 use super::facts::{BlobKey, BlobMeta, HeightRecord, KeptRecord, MAX_LOCATORS, Pruned, StoredBlob};
 use super::ingest::round_of;
+use super::marks::Marks;
 use super::rows::{
     ArchiveRow, blob_key, corrupt, hash_key, height_key, load, read, take_blob, take_hash_key,
     take_height_body, take_pruned,
@@ -70,13 +71,19 @@ pub(super) fn pruned_of(rows: &impl Rows, height: Height) -> Result<Option<Prune
     load(rows, Table::Pruned, &height_key(height), take_pruned)
 }
 
-/// Where a blob's copies are, in the order of its records, each once.
-pub(super) fn locators_of(rows: &impl Rows, key: BlobKey) -> Result<Vec<Locator>, StoreError> {
+/// Where a blob's copies are, each once, at most `max`: the first of each record, then the second of
+/// each, so that nobody who names many hides what others name.
+pub(super) fn locators_of(
+    rows: &impl Rows,
+    key: BlobKey,
+    max: usize,
+) -> Result<Vec<Locator>, StoreError> {
+    let records = archive_of(rows, key)?.unwrap_or_default().records;
     let mut found: Vec<Locator> = Vec::new();
-    for kept in archive_of(rows, key)?.unwrap_or_default().records {
-        for locator in kept.record.locators {
-            if found.len() < MAX_LOCATORS && !found.contains(&locator) {
-                found.push(locator);
+    for place in 0..MAX_LOCATORS {
+        for locator in records.iter().filter_map(|kept| kept.record.locators.get(place)) {
+            if found.len() < max && !found.contains(locator) {
+                found.push(locator.clone());
             }
         }
     }
@@ -91,7 +98,7 @@ fn absence(rows: &impl Rows, record: &HeightRecord, index: u32) -> SidecarError 
             return Ok(SidecarError::Missing { height, index });
         }
         let locators = (0..record.blob_count)
-            .map(|index| locators_of(rows, BlobKey { height, index }))
+            .map(|index| locators_of(rows, BlobKey { height, index }, MAX_LOCATORS))
             .collect::<Result<_, _>>()?;
         Ok(SidecarError::BlobsPruned { height, blob_count: record.blob_count, locators })
     };
@@ -121,6 +128,11 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
             return Ok(Some(record.proposer));
         }
         Ok(round_of(&view, height, round)?.map(|row| row.proposer))
+    }
+
+    /// The newest decided height.
+    pub fn head(&self) -> Result<Option<Height>, SidecarError> {
+        Ok(Marks::load(&self.shelf.view()?)?.latest_decided)
     }
 
     /// What was decided at a height; none if nothing was.

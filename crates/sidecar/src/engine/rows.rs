@@ -1,13 +1,15 @@
 //! The bytes of the engine's rows (`docs/format/sidecar.md`): keys, and bodies with every length
 //! checked before anything is taken.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 use secateur_core::{CoreError, Height, Locator, MAX_LOCATOR_LEN, Reader, Writer};
 use secateur_store::{Rows, Slot, StoreError, Table};
 
 use super::facts::{
-    ArchiveRecord, BlobKey, BlobMeta, HeightRecord, Job, KeptRecord, MAX_LOCATORS, MAX_RECORDS,
-    Pruned, RecordForm,
+    ArchiveRecord, BlobKey, BlobMeta, HeightRecord, Job, KeptRecord, MAX_DOUBTED_RECORDS,
+    MAX_LOCATORS, Pruned, RecordForm, Unpermitted,
 };
 use crate::kzg;
 use crate::types::{
@@ -75,6 +77,31 @@ pub(super) fn load<T>(
     take: impl FnOnce(&mut Reader<'_>) -> Result<T, CoreError>,
 ) -> Result<Option<T>, StoreError> {
     rows.row(table, key)?.map(|body| read(table, &body, take)).transpose()
+}
+
+/// Visits a table's rows from `from` on. One that cannot be read is passed over with a warning: it
+/// keeps what it is about here, and nothing else waits for it.
+pub(super) fn each_row(
+    rows: &impl Rows,
+    table: Table,
+    from: &[u8],
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError>,
+) -> Result<(), StoreError> {
+    rows.scan(table, from, &mut |key, _| {
+        // The seal is looked at through the row's own key.
+        let visited = match rows.row(table, key) {
+            Ok(Some(body)) => visit(key, &body),
+            Ok(None) => return Ok(ControlFlow::Continue(())),
+            Err(error) => Err(error),
+        };
+        match visited {
+            Err(error) if error.is_corruption() => {
+                tracing::warn!(%error, "a damaged row is passed over; `secateur verify` tells more");
+                Ok(ControlFlow::Continue(()))
+            }
+            visited => visited,
+        }
+    })
 }
 
 pub(super) fn take_height(from: &mut Reader<'_>) -> Result<Height, CoreError> {
@@ -263,6 +290,11 @@ pub(super) struct ArchiveRow {
 }
 
 impl ArchiveRow {
+    /// Whether somebody has signed for it in a form that binds the chain.
+    pub(super) fn is_bound(&self) -> bool {
+        self.records.iter().any(|kept| kept.record.form.is_signed_v1())
+    }
+
     pub(super) fn body(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.optional_u64(self.fetched_at);
@@ -287,8 +319,8 @@ impl ArchiveRow {
     pub(super) fn take(from: &mut Reader<'_>) -> Result<Self, CoreError> {
         let fetched_at = from.optional_u64()?;
         let count = usize::from(from.u8()?);
-        // Our own is always taken, also beyond the limit.
-        if count == 0 || count > MAX_RECORDS + 1 {
+        // Both forms have places of their own, and our own is always taken.
+        if count == 0 || count > 2 * MAX_DOUBTED_RECORDS + 1 {
             return Err(from.error(format!("{count} records")));
         }
         let records = (0..count).map(|_| take_record(from)).collect::<Result<_, _>>()?;
@@ -330,12 +362,22 @@ pub(super) fn take_pruned(from: &mut Reader<'_>) -> Result<Pruned, CoreError> {
 
 pub(super) fn job_body(job: &Job) -> Vec<u8> {
     let mut out = Writer::new();
-    out.u32(job.attempts).u64(job.due);
+    out.u32(job.attempts).u64(job.due).u8(job.held.map_or(0, |why| why as u8));
     out.finish()
 }
 
 pub(super) fn take_job(key: BlobKey, from: &mut Reader<'_>) -> Result<Job, CoreError> {
-    Ok(Job { key, attempts: from.u32()?, due: from.u64()? })
+    let (attempts, due) = (from.u32()?, from.u64()?);
+    let held = match from.u8()? {
+        0 => None,
+        1 => Some(Unpermitted::NoKey),
+        2 => Some(Unpermitted::NotValidator),
+        3 => Some(Unpermitted::OtherKey),
+        4 => Some(Unpermitted::NotProposer),
+        5 => Some(Unpermitted::NotYet),
+        other => return Err(from.error(format!("{other} is no reason to wait"))),
+    };
+    Ok(Job { key, attempts, due, held })
 }
 
 /// A height with blobs that nobody has signed for: how many it has, and how many those are.

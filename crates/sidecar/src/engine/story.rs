@@ -11,7 +11,7 @@ use super::lists::{ready, waiting};
 use super::marks::Marks;
 use super::prune::{Rule, hold_of, limit_of};
 use super::read::{archive_of, height_of, known_blob, metas_of, pruned_of, slot_of};
-use super::rows::{read, take_blob_key};
+use super::rows::{each_row, read, take_blob_key};
 use crate::error::SidecarError;
 use crate::types::BlobState;
 
@@ -96,10 +96,12 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         let view = self.shelf.view()?;
         let marks = Marks::load(&view)?;
         let mut oldest_job = None;
-        view.rows(Table::Jobs, &[], |key, _| {
+        each_row(&view, Table::Jobs, &[], |key, _| {
             oldest_job = Some(read(Table::Jobs, key, take_blob_key)?.height);
             Ok(std::ops::ControlFlow::Break(()))
         })?;
+        let lacking = waiting(&view, 0, 1)?.into_iter().map(|at| at.height);
+        let oldest_unarchived = lacking.chain(self.unbound_heights(&view, 0, 1)?).min();
         let usage = self.shelf.usage()?;
         let limit = limit_of(&Rule::load(&self.config, &view)?);
         Ok(Summary {
@@ -113,7 +115,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
             latest_decided: marks.latest_decided,
             latest_archived: marks.latest_archived,
             finalized: marks.finalized,
-            oldest_unarchived: waiting(&view, 0, 1)?.first().map(|at| at.height),
+            oldest_unarchived,
             jobs: marks.jobs,
             oldest_job,
             announcements: marks.announcements,

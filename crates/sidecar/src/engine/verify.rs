@@ -8,13 +8,14 @@ use secateur_store::{
 };
 
 use super::SidecarStore;
+use super::announce::telling_of;
 use super::facts::{BlobKey, HeightRecord, RecordForm};
 use super::jobs::job_of;
 use super::marks::Marks;
 use super::read::{archive_of, height_of, meta_of, pruned_of, slot_of};
 use super::rows::{
-    RoundRow, due_key, hash_key, height_key, load, read, take_blob_key, take_count, take_due_key,
-    take_hash_key, take_height, take_height_body, take_round_key, take_waiting,
+    RoundRow, blob_key, due_key, hash_key, height_key, load, read, take_blob_key, take_count,
+    take_due_key, take_hash_key, take_height, take_height_body, take_round_key, take_waiting,
 };
 use crate::error::SidecarError;
 
@@ -104,11 +105,19 @@ impl<S: Snapshot> Walk<'_, '_, S> {
                     }
                 }
             }
+            let is_here = slot_of(self.rows, key)?.is_some();
+            here += u32::from(is_here);
+            let mut unbound = false;
             match archive_of(self.rows, key)? {
                 None => unarchived += 1,
-                Some(_) => self.counted.archived += 1,
+                Some(row) => {
+                    self.counted.archived += 1;
+                    unbound = is_here && !row.is_bound();
+                }
             }
-            here += u32::from(slot_of(self.rows, key)?.is_some());
+            if unbound != self.rows.get(Table::Unbound, &blob_key(key))?.is_some() {
+                self.find(18, format!("blob {height}/{index}: that it is unbound is {unbound}"));
+            }
         }
         let stages = stages_of(self.rows, height)?;
         let (right, bytes) = match stages.as_slice() {
@@ -139,7 +148,7 @@ impl<S: Snapshot> Walk<'_, '_, S> {
 
     /// Rows of blobs whose height does not know them.
     fn strays(&mut self) -> Result<(), StoreError> {
-        for table in [Table::Blobs, Table::Archive, Table::Bytes] {
+        for table in [Table::Blobs, Table::Archive, Table::Bytes, Table::Unbound] {
             self.each(table, |walk, key, body| {
                 let key = read(table, key, take_blob_key)?;
                 let known = height_of(walk.rows, key.height)?
@@ -215,6 +224,18 @@ impl<S: Snapshot> Walk<'_, '_, S> {
             };
             if !archive_of(walk.rows, key)?.is_some_and(own) {
                 walk.find(17, format!("{key:?} is announced without a record"));
+            }
+            let told = telling_of(walk.rows, key)?.map(|one| due_key(one.next, key));
+            let told = told.map(|telling| walk.rows.get(Table::Telling, &telling)).transpose()?;
+            if told.flatten().is_none() {
+                walk.find(18, format!("the announcement of {key:?} is never told"));
+            }
+            Ok(())
+        })?;
+        self.each(Table::Telling, |walk, key, _| {
+            let (next, key) = read(Table::Telling, key, take_due_key)?;
+            if telling_of(walk.rows, key)?.is_none_or(|telling| telling.next != next) {
+                walk.find(18, format!("{key:?} is to be told at {next} and is not announced"));
             }
             Ok(())
         })

@@ -176,7 +176,7 @@ impl Runner {
                     }
                 }
                 Some((id, from, verdict)) = judging.next() => self.report(&id, &from, &verdict),
-                Some(bytes) = self.outgoing.recv() => self.publish(bytes),
+                Some(bytes) = self.outgoing.recv() => self.publish(&bytes),
                 _ = ticks.tick() => self.redial(),
             }
         }
@@ -207,7 +207,7 @@ impl Runner {
                 }));
             }
             SwarmEvent::Behaviour(Event::Subscribed { .. } | Event::Unsubscribed { .. }) => {
-                self.count_peers()
+                self.count_peers();
             }
             SwarmEvent::NewListenAddr { address, .. } => {
                 self.listening.send_modify(|addresses| addresses.push(address));
@@ -246,7 +246,7 @@ impl Runner {
         }
     }
 
-    fn publish(&mut self, bytes: Bytes) {
+    fn publish(&mut self, bytes: &Bytes) {
         let topic = self.topic.clone();
         match self.swarm.behaviour_mut().publish(topic, bytes.to_vec()) {
             // It was said a moment ago.

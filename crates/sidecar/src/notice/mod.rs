@@ -18,15 +18,15 @@ pub use key::{NoticeKey, keygen};
 pub use policy::Signers;
 pub use rejection::Rejection;
 pub use validators::{MAX_VALIDATOR_TERMS, ValidatorTerm, Validators};
-pub use verify::{Accepted, Addition, Decided, DecidedBlob, Known, Verifier, addition};
+pub use verify::{Accepted, Addition, Authentic, Decided, DecidedBlob, Known, Verifier, addition};
 
 use secateur_core::notice::{ArchiveNotice, ArchiveNoticeV0, Notice, NoticeBody, NoticeBodyV0};
 use sha2::{Digest, Sha256};
 
 use crate::SidecarError;
 
-/// Signs a notice. Hand over only what is already durable: the same body and key always give the
-/// same signature, so a node that signs from its record never signs two notices for one blob.
+/// Signs a notice. The same body and key always give the same signature. Nothing leaves before it is
+/// durable together with what it is over, so a node never tells two notices for one blob.
 ///
 /// `archived_at` is the wall-clock time, in seconds; it is not signed.
 pub fn sign(

@@ -48,6 +48,12 @@ pub trait Known {
     /// What was recorded about the blob, by whomever: this node's own record, signed or not yet,
     /// and every notice that was accepted.
     fn records(&self, height: Height, index: u32) -> Result<Vec<Statement>, SidecarError>;
+
+    /// Whether every copy that those records name was looked for and none is there. Only then is
+    /// something else of the same signer heard.
+    fn doubted(&self, _height: Height, _index: u32) -> Result<bool, SidecarError> {
+        Ok(false)
+    }
 }
 
 /// What an accepted notice adds to what is recorded.
@@ -59,6 +65,15 @@ pub enum Addition {
     Duplicate,
     /// There are records of others, or a weaker one of its signer: it is recorded beside them.
     AddsLocators,
+    /// Its signer has said something else, of which no copy is there: it is recorded beside that.
+    Differs,
+}
+
+/// A notice that a validator of its height has signed, whatever it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authentic {
+    notice: Notice,
+    signer: ValidatorId,
 }
 
 /// A notice that passed every check.
@@ -98,8 +113,25 @@ impl Verifier {
         head: Height,
         known: &K,
     ) -> Result<Accepted, SidecarError> {
+        self.judge(self.authenticate(bytes)?, head, known)
+    }
+
+    /// The checks that ask nothing of this node's store: the form, the chain, the validator and its
+    /// signature.
+    pub fn authenticate(&self, bytes: &[u8]) -> Result<Authentic, Rejection> {
         let notice = self.read(bytes)?;
         let signer = self.check_signature(&notice)?;
+        Ok(Authentic { notice, signer })
+    }
+
+    /// The rest of them.
+    pub fn judge<K: Known>(
+        &self,
+        signed: Authentic,
+        head: Height,
+        known: &K,
+    ) -> Result<Accepted, SidecarError> {
+        let Authentic { notice, signer } = signed;
         let claim = notice.claim();
         let blob = self.check_decided(&claim, &signer, head, known)?;
         let addition = check_content(&notice, &claim, &signer, &blob, known)?;
@@ -204,8 +236,11 @@ fn check_content<K: Known>(
             return Err(Rejection::KeccakMismatch { said, here }.into());
         }
     }
-    let signer = signer.clone();
-    addition.ok_or_else(|| Rejection::Conflict { height, index, signer }.into())
+    match addition {
+        Some(addition) => Ok(addition),
+        None if known.doubted(height, index)? => Ok(Addition::Differs),
+        None => Err(Rejection::Conflict { height, index, signer: signer.clone() }.into()),
+    }
 }
 
 /// What a notice adds to the records of its blob; none if its signer has said something else.
@@ -214,7 +249,7 @@ fn check_content<K: Known>(
 /// from another chain. A V0 notice whose locator the signer's v1 notice names too is a duplicate.
 pub fn addition(records: &[Statement], notice: &Notice) -> Option<Addition> {
     let claim = notice.claim();
-    let mut repeated = false;
+    let (mut repeated, mut differs) = (false, false);
     for record in records.iter().filter(|record| record.claim().archived_by == claim.archived_by) {
         let same = match (record.form(), notice.form()) {
             (NoticeForm::V0, NoticeForm::V1) => continue,
@@ -224,10 +259,12 @@ pub fn addition(records: &[Statement], notice: &Notice) -> Option<Addition> {
             }
             _ => notice.says(record),
         };
-        if !same {
-            return None;
-        }
-        repeated = true;
+        // A signer has two of them where the first one's copies were not there.
+        repeated |= same;
+        differs |= !same;
+    }
+    if differs && !repeated {
+        return None;
     }
     Some(match records {
         _ if repeated => Addition::Duplicate,

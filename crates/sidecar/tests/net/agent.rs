@@ -33,6 +33,10 @@ pub enum Mood {
     Endless,
     /// The upload is answered well, but the item has a wrong byte.
     WrongBytes,
+    /// The upload is answered well, and the gateway does not show the item yet.
+    Late,
+    /// The upload is answered well, and nobody can be asked for tags.
+    NoIndex,
     /// The gateway sends on to this address.
     Elsewhere(String),
     /// The gateway sends on to another path of itself.
@@ -219,6 +223,9 @@ fn query(body: &[u8], state: &State, mood: &Mood) -> Response<Body> {
     if let Mood::Status(status, body) = mood {
         return plain(*status, "application/json", (*body).to_owned());
     }
+    if *mood == Mood::NoIndex {
+        return json_of(503, &json!({"error": "failed to query tags"}));
+    }
     let question: Value = serde_json::from_slice(body).unwrap();
     let filters = question["filters"].as_array().unwrap();
     let first = usize::try_from(question["first"].as_u64().unwrap_or(25)).unwrap();
@@ -271,6 +278,7 @@ fn resolve(path: &str, state: &State, mood: Mood) -> Response<Body> {
         Mood::AroundTheCorner => moved(format!("/corner/{id}")),
         Mood::Endless => plain(200, octets, endless()),
         Mood::Status(status, body) => plain(status, "application/json", body.to_owned()),
+        Mood::Late => json_of(404, &json!({"error": "not found"})),
         _ => match state.items.iter().find(|item| item.id == id) {
             Some(item) => plain(200, octets, item.bytes.clone()),
             None => json_of(404, &json!({"error": "not found"})),

@@ -160,6 +160,49 @@ async fn a_peer_that_answers_without_an_end_is_heard_for_a_while_only() {
     server.abort();
 }
 
+/// A peer that has nothing but lies, and more of them.
+struct Lying;
+
+#[tonic::async_trait]
+impl GossipCalls for Lying {
+    async fn publish(
+        &self,
+        _request: Request<PublishRequest>,
+    ) -> Result<Response<PublishResponse>, Status> {
+        Ok(Response::new(PublishResponse { acked: Vec::new() }))
+    }
+
+    async fn missing(
+        &self,
+        request: Request<MissingRequest>,
+    ) -> Result<Response<MissingResponse>, Status> {
+        let MissingRequest { skip, heights } = request.into_inner();
+        let bad = |n| Message::notice(notice_with(heights[0], skip + n, b"bad")).unwrap().encode();
+        let notices = if heights.is_empty() { vec![] } else { (0..8).map(bad).collect() };
+        Ok(Response::new(MissingResponse { notices, heights_done: 0, skip: skip + 8 }))
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_only_lies_is_heard_for_one_page_and_then_about_other_heights() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let server = tonic::transport::Server::builder().add_service(GossipServer::new(Lying));
+    let server = tokio::spawn(server.serve_with_incoming(incoming));
+    let book = Book::new((1..=300).map(|height| (height, 1)));
+    let asker = MeshOptions { peers: vec![peer("liar", &url(at))], ..options() };
+    let asker = Mesh::start(&asker, Some(Arc::clone(&book) as _)).unwrap();
+    assert!(asker.wait_for("liar", true).await);
+    assert_eq!(asker.counts().refused, 8);
+    // Once each about what is left, and about the first ones again.
+    for refused in [16, 16] {
+        assert_eq!(asker.catch_up().await, 0);
+        assert_eq!(asker.counts().refused, refused);
+    }
+    server.abort();
+}
+
 fn token(dir: &TempDir, name: &str) -> PathBuf {
     let path = dir.path().join(name);
     std::fs::write(&path, format!("{name}-hunter2\n")).unwrap();

@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use crate::agent::{Agent, Item, KEY, Mood};
 use crate::blob::{blob, tags};
 
-fn token(dir: &TempDir) -> PathBuf {
+pub fn token(dir: &TempDir) -> PathBuf {
     let path = dir.path().join("token");
     fs::write(&path, format!("# the agent's key\n{KEY}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     path
 }
 
-fn options(agent: &Agent, dir: &TempDir) -> LoadS3Options {
+pub fn options(agent: &Agent, dir: &TempDir) -> LoadS3Options {
     LoadS3Options {
         token_file: Some(token(dir)),
         // A busy machine is not a fault.
@@ -277,8 +277,12 @@ async fn an_item_that_cannot_be_read_now_may_be_ours_and_is_not_sent_again() {
     gateway.set(Mood::Status(503, ""));
     let error = provider.find(&tags).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
-    // It says for sure that it has nothing: then the blob is to be sent again.
-    gateway.set(Mood::Good);
+    // What the agent lists and the gateway does not show may be shown later,
+    gateway.set(Mood::Late);
+    let error = provider.find(&tags).await.unwrap_err();
+    assert!(matches!(error, ProviderError::Missing { .. }) && error.is_retryable(), "{error}");
+    // and what it has taken away is not ours any more.
+    gateway.set(Mood::Status(410, ""));
     assert_eq!(provider.find(&tags).await.unwrap(), None);
     agent.set(Mood::Status(500, r#"{"error":"failed to query tags"}"#));
     assert!(provider.find(&tags).await.unwrap_err().is_retryable());

@@ -8,20 +8,26 @@
 )]
 
 mod agent;
+mod archiving;
 mod blob;
 mod book;
 mod bounds;
 mod cable;
+mod early;
 mod in_process;
+mod leftovers;
+mod lies;
 mod lives;
 mod load_s3;
 mod mesh;
 mod nodes;
 mod object;
+mod pruning;
 #[allow(dead_code, reason = "the archive's own tests use more of it")]
 #[path = "../../../archive/tests/it/s3.rs"]
 mod s3;
 mod serving;
+mod signing;
 #[cfg(feature = "libp2p")]
 mod swarm;
 mod troubles;

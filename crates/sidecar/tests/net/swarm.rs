@@ -7,7 +7,7 @@ use secateur_sidecar::gossip::{Gossip as _, GossipError, Message, Swarm, SwarmOp
 
 use crate::book::{Book, message, notice_with};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn options(dial: Vec<String>) -> SwarmOptions {
     SwarmOptions {

@@ -57,6 +57,8 @@ pub struct Rules {
     pub signers: Signers,
     pub trust: Trust,
     pub rebroadcast_blocks: u64,
+    /// Which key each of them has.
+    pub keys: Vec<usize>,
 }
 
 impl Rules {
@@ -66,10 +68,11 @@ impl Rules {
             signers: Signers::ProposerOnly,
             trust: Trust::Signature,
             rebroadcast_blocks: 1,
+            keys: (0..8).collect(),
         }
     }
 
-    fn verifier(&self) -> Verifier {
+    pub fn verifier(&self) -> Verifier {
         let validators = Validators::new(&self.terms).unwrap();
         Verifier { chain_id: CHAIN, validators, signers: self.signers, accept_v0: false }
     }
@@ -219,7 +222,7 @@ impl Net {
         let (store, commits) = self.open(n);
         let provider = (self.provider_of)(n, directory(self.archive()));
         let service_options = ServiceOptions {
-            identity: Some(Identity { id: id(n), key: Arc::new(key(n)) }),
+            identity: Some(Identity { id: id(n), key: Arc::new(key(self.rules.keys[n])) }),
             min_copies: 1,
             at_once: 4,
             rebroadcast_blocks: self.rules.rebroadcast_blocks,

@@ -38,6 +38,8 @@ pub struct Wrapped {
     inner: Arc<dyn Provider>,
     does: Mutex<Does>,
     told: Mutex<Bytes>,
+    /// The height that is stuck.
+    stuck: watch::Sender<u64>,
     pub puts: watch::Sender<u64>,
     pub gets: watch::Sender<u64>,
 }
@@ -46,7 +48,12 @@ impl Wrapped {
     pub fn new(inner: Arc<dyn Provider>, does: Does) -> Arc<Self> {
         let (does, told) = (Mutex::new(does), Mutex::default());
         let (puts, gets) = (watch::Sender::new(0), watch::Sender::new(0));
-        Arc::new(Self { inner, does, told, puts, gets })
+        Arc::new(Self { inner, does, told, stuck: watch::Sender::new(0), puts, gets })
+    }
+
+    /// Waits until a height is stuck.
+    pub async fn begun(&self, height: u64) {
+        self.stuck.subscribe().wait_for(|stuck| *stuck == height).await.unwrap();
     }
 
     pub fn set(&self, does: Does) {
@@ -85,6 +92,7 @@ impl Provider for Wrapped {
                 return Err(self.error());
             }
             if does == Does::StuckAt(tags.height) {
+                self.stuck.send_replace(tags.height);
                 pending::<()>().await;
             }
             if does == Does::Pretends {

@@ -45,12 +45,12 @@ const KINDS: [Kind; 11] = [
     Kind::NoCopy,
 ];
 
-/// A liar, and the heights that its lies may keep from being pruned.
+/// A liar, and the heights that it spoke of in the name of those who may sign.
 #[derive(Debug, Default)]
 pub struct Liar {
     /// Lies told.
     pub lies: u64,
-    /// Heights about which somebody lied who may sign: nothing promises that they are pruned.
+    /// Heights about which somebody lied who may sign.
     pub spoiled: BTreeSet<Height>,
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secateur_core::Height;
-use secateur_sidecar::engine::RecordForm;
+use secateur_sidecar::engine::{KeptRecord, RecordForm};
+use secateur_sidecar::notice::Signers;
 use secateur_sidecar::{Sabotage, Trust, testdata};
 use tokio::time::Instant;
 
@@ -24,6 +25,9 @@ const TROUBLES: u64 = 70;
 /// Moments of peace after which everything must be pruned, and how long one is.
 const PEACE: u64 = 200;
 const MOMENT: Duration = Duration::from_secs(2);
+
+/// How far away heights are of which there is a proposal and perhaps never a decision.
+const FAR: Height = 150;
 
 /// A validator, up or down.
 enum Slot {
@@ -154,6 +158,9 @@ impl Life {
                 // A round that is not the one. Without power it is not stored, which is fine.
                 let vain = testdata::proposal(height, round + 1, &validator(n), &another);
                 drop(node.service.store_proposal(vain).await);
+                // And one of a height that may never come.
+                let far = testdata::proposal(height + FAR, 7, &validator(n), &another);
+                drop(node.service.store_proposal(far).await);
             }
             if let Some(why) = node.hear(height, &self.around.oracle, with_proposal).await {
                 return Err(why);
@@ -317,7 +324,7 @@ impl Life {
         }
         let spoiled = |height: &Height| {
             let decayed = self.decayed.contains(height) && self.around.rules.trust == Trust::Fetch;
-            decayed || self.liar.spoiled.contains(height)
+            decayed || (self.liar.spoiled.contains(height) && self.is_silenced(*height))
         };
         let all = self.around.oracle.heights();
         let heights = all.iter().filter(|height| **height <= self.around.rules.heights);
@@ -334,6 +341,26 @@ impl Life {
         None
     }
 
+    /// Whether there is a blob about which nobody can say the truth who may: each of them took a lie
+    /// in its own name before it had archived, and a node never contradicts its own name.
+    fn is_silenced(&self, height: Height) -> bool {
+        let Some(truth) = self.around.oracle.truth(height) else { return false };
+        let serving = self.around.rules.validators_at(height);
+        let may_sign = |node: &&Node| match self.around.rules.signers {
+            Signers::ProposerOnly => node.n == truth.proposer,
+            Signers::AnyValidatorAfter(_) => node.n == truth.proposer || serving.contains(&node.n),
+        };
+        let silenced = |node: &Node, index: usize| {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let kept = node.store().records(height, index).unwrap_or_default();
+            let in_its_name = |kept: &&KeptRecord| kept.record.signer == validator(node.n);
+            let mut own = kept.iter().filter(in_its_name);
+            own.next().is_some_and(|first| first.record.form != RecordForm::Own)
+        };
+        (0..truth.blobs.len())
+            .any(|index| self.up().filter(may_sign).all(|node| silenced(node, index)))
+    }
+
     /// Every store is sound and knows what it should.
     async fn reckon(&mut self) -> Result<(), String> {
         self.tend().await?;
@@ -343,6 +370,16 @@ impl Life {
                 return Err(format!("validator {}: verify: {:?}", node.n, report.findings));
             }
             self.around.oracle.compare(node.n, node.store())?;
+        }
+        // What nobody has decided goes with finality, and nothing is left of it.
+        for node in self.up() {
+            let (n, store) = (node.n, node.store());
+            let finalized = node.service.finalized(self.next + 2 * FAR).await;
+            finalized.map_err(|error| format!("validator {n}: {error}"))?;
+            let summary = store.summary().map_err(|error| error.to_string())?;
+            if (summary.rounds, summary.undecided) != (0, 0) {
+                return Err(format!("validator {n}: proposals are left: {summary:?}"));
+            }
         }
         let pruned = |node: &Node| node.store().summary().map_or(0, |summary| summary.pruned);
         self.stats.pruned = self.up().map(pruned).sum();

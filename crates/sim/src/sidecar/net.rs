@@ -222,7 +222,7 @@ impl SimGossip {
         let notice = message.content().clone();
         self.net.oracle.leaves(self.n, &notice, &self.store);
         self.net.capture(&notice);
-        let mut delivery = Delivery { confirms: true, ..Delivery::default() };
+        let mut delivery = Delivery { confirms: self.net.oracle.confirms(), ..Delivery::default() };
         for peer in (0..self.net.count()).filter(|peer| *peer != self.n) {
             let name = peer.to_string();
             match self.net.carry(self.n, peer, &notice) {

@@ -113,6 +113,11 @@ impl Oracle {
         self.state.lock().truth.insert(height, truth);
     }
 
+    /// Whether peers answer what they are told.
+    pub fn confirms(&self) -> bool {
+        self.rules.confirms
+    }
+
     /// What was decided at a height.
     pub fn truth(&self, height: Height) -> Option<Truth> {
         self.state.lock().truth.get(&height).cloned()

@@ -30,6 +30,8 @@ pub struct Rules {
     pub corpse: Option<usize>,
     /// Faults of providers and of messages, in a hundred.
     pub faults: (u64, u64),
+    /// Whether peers answer what they are told.
+    pub confirms: bool,
 }
 
 impl Rules {
@@ -58,6 +60,7 @@ impl Rules {
             heights,
             corpse,
             faults: (rng.below(50), rng.below(60)),
+            confirms: rng.below(4) > 0,
         }
     }
 

@@ -99,11 +99,15 @@ pub enum Table {
     Announcements = 22,
     /// The markers and counters of the sidecars: one row.
     Marks = 23,
+    /// (next height, height, index) of an own notice that is to be told then.
+    Telling = 24,
+    /// (height, index) of a blob that is here and has only notices that bind no chain.
+    Unbound = 25,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Meta,
         Self::Blocks,
         Self::Alloc,
@@ -128,6 +132,8 @@ impl Table {
         Self::Due,
         Self::Announcements,
         Self::Marks,
+        Self::Telling,
+        Self::Unbound,
     ];
 
     /// The table's name in the index and in messages.
@@ -157,6 +163,8 @@ impl Table {
             Self::Due => "due",
             Self::Announcements => "announcements",
             Self::Marks => "marks",
+            Self::Telling => "telling",
+            Self::Unbound => "unbound",
         }
     }
 }
@@ -208,6 +216,8 @@ impl Family {
                 Table::Due,
                 Table::Announcements,
                 Table::Marks,
+                Table::Telling,
+                Table::Unbound,
             ],
         }
     }

@@ -1,8 +1,8 @@
 //! The store itself: what it owns, how a batch is opened and committed, and how it is poisoned.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use secateur_core::{BlockHash, Height, PrunePolicy};
@@ -17,6 +17,7 @@ use crate::ground::{Arena, Ground, Index};
 use crate::regions::buffer::Buffers;
 use crate::regions::overlay::{Ahead, Overlay};
 use crate::regions::pins::Pins;
+use crate::regions::poison::Poison;
 use crate::{Clock, Sabotage, StoreError};
 
 /// What the one writer at a time knows: everything as it will be once what is staged is committed.
@@ -77,7 +78,7 @@ pub struct Store<A, I> {
     pub(crate) sabotage: Sabotage,
     pub(crate) prune_running: AtomicBool,
     pub(crate) blocks_since_tick: AtomicU64,
-    poison: OnceLock<String>,
+    poison: Poison,
     bell: RwLock<Option<Bell>>,
 }
 
@@ -107,7 +108,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             sabotage,
             prune_running: AtomicBool::new(false),
             blocks_since_tick: AtomicU64::new(0),
-            poison: OnceLock::new(),
+            poison: Poison::default(),
             bell: RwLock::new(None),
         }
     }
@@ -157,23 +158,23 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// The writer's turn, refused once an earlier write failed.
     pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Control>, StoreError> {
         let control = self.control.lock();
-        if self.poison.get().is_some() { Err(self.refusal()) } else { Ok(control) }
+        self.poison.check().map(|()| control)
     }
 
     /// Why the store refuses writes, if it does.
     pub fn poisoned(&self) -> Option<&str> {
-        self.poison.get().map(String::as_str)
+        self.poison.cause()
     }
 
     /// Marks the store as unusable for writes: what is on the medium is unknown now, and only
     /// reopening finds out. The first cause stays.
     pub(crate) fn poison(&self, error: &StoreError) {
-        self.poison.get_or_init(|| error.to_string());
+        self.poison.set(error);
     }
 
     /// The answer to every write after a failure.
     pub(crate) fn refusal(&self) -> StoreError {
-        StoreError::Poisoned(self.poisoned().unwrap_or("an unknown failure").to_owned())
+        self.poison.refusal()
     }
 
     pub(crate) fn ends(&self) -> Ends {

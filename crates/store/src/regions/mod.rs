@@ -1,6 +1,6 @@
 //! What every family on a ground needs and the history began with: regions and their states,
 //! allocation, cut and free, readers' pins, rows on top of rows, aligned buffers, the arena's
-//! header, and the census that `verify` compares with.
+//! header, what a failed write leaves behind, and the census that `verify` compares with.
 //!
 //! Nothing here knows what is in a region, or which rows refer to it.
 
@@ -12,4 +12,5 @@ pub(crate) mod finding;
 pub(crate) mod header;
 pub(crate) mod overlay;
 pub(crate) mod pins;
+pub(crate) mod poison;
 pub(crate) mod region;

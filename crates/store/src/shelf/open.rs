@@ -1,7 +1,7 @@
 //! The shelf itself: how it is made and opened, what its one writer knows, and how it is poisoned.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::regions::cut::journal_entries;
 use crate::regions::header::{begin_arena, check_arena_header, check_arena_len, mark_begun};
 use crate::regions::overlay::Overlay;
 use crate::regions::pins::Pins;
+use crate::regions::poison::Poison;
 use crate::rows::{Rows, seal};
 use crate::{Sabotage, StoreError};
 
@@ -82,7 +83,7 @@ pub struct Shelf<A, I> {
     pub(super) cuts: Mutex<VecDeque<(u64, u64)>>,
     pub(super) pins: Pins,
     pub(super) sabotage: Sabotage,
-    poison: OnceLock<String>,
+    poison: Poison,
 }
 
 impl<A: Arena, I: Index> Shelf<A, I> {
@@ -153,7 +154,7 @@ impl<A: Arena, I: Index> Shelf<A, I> {
             cuts: Mutex::new(cuts),
             pins: Pins::default(),
             sabotage,
-            poison: OnceLock::new(),
+            poison: Poison::default(),
         };
         if !sabotage.is(Sabotage::SkipRecoveryFree) {
             shelf.settle(0)?;
@@ -201,23 +202,23 @@ impl<A: Arena, I: Index> Shelf<A, I> {
     /// The writer's turn, refused once an earlier write failed.
     pub(super) fn writer(&self) -> Result<MutexGuard<'_, Control>, StoreError> {
         let control = self.control.lock();
-        if self.poison.get().is_some() { Err(self.refusal()) } else { Ok(control) }
+        self.poison.check().map(|()| control)
     }
 
     /// Why the shelf refuses writes, if it does.
     pub fn poisoned(&self) -> Option<&str> {
-        self.poison.get().map(String::as_str)
+        self.poison.cause()
     }
 
     /// Marks the shelf as unusable for writes: what is on the medium is unknown now, and only
     /// reopening finds out. The first cause stays.
     pub(super) fn poison(&self, error: &StoreError) {
-        self.poison.get_or_init(|| error.to_string());
+        self.poison.set(error);
     }
 
     /// The answer to every write after a failure.
     pub(super) fn refusal(&self) -> StoreError {
-        StoreError::Poisoned(self.poisoned().unwrap_or("an unknown failure").to_owned())
+        self.poison.refusal()
     }
 }
 

@@ -60,10 +60,9 @@ fn state(blob: &Blob) -> String {
         [] => String::new(),
         signers => format!(", signed for by {}", signers.join(" and ")),
     };
-    let queued = job.as_ref().map_or_else(String::new, |job| {
-        let (attempts, due) = (plural(u64::from(job.attempts), "attempt"), moment(job.due / 1000));
-        format!("; this node archives it, {attempts} so far, due {due}")
-    });
+    let queued = job
+        .as_ref()
+        .map_or_else(String::new, |job| format!("; this node archives it, {}", job.words()));
     format!("{state}{signed}{queued}")
 }
 

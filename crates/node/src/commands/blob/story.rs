@@ -52,12 +52,7 @@ fn text(story: &Story, data: &Path) -> String {
         }
     }
     if let Some(job) = &blob.job {
-        let attempts = plural(u64::from(job.attempts), "attempt");
-        let due = moment(job.due / 1000);
-        sheet.row(
-            "queued",
-            format_args!("this node is to archive it; {attempts} so far, due {due}"),
-        );
+        sheet.row("queued", format_args!("this node is to archive it; {}", job.words()));
     }
     if story.pruned.is_none() {
         let why = story.hold.as_deref().map_or("by nothing: the next prune takes it", hold);

@@ -4,6 +4,8 @@
 use secateur_core::{Height, Locator};
 use serde::Deserialize;
 
+use crate::ui::words::{moment, plural};
+
 /// When a height's bytes went.
 #[derive(Debug, Deserialize)]
 pub(super) struct Pruned {
@@ -29,6 +31,33 @@ pub(super) struct Job {
     pub(super) attempts: u32,
     /// In milliseconds.
     pub(super) due: u64,
+    /// Why this node may not sign for it.
+    pub(super) held: Option<String>,
+}
+
+impl Job {
+    /// The job in words.
+    pub(super) fn words(&self) -> String {
+        let (attempts, due) =
+            (plural(u64::from(self.attempts), "attempt"), moment(self.due / 1000));
+        let waits = self.held.as_deref().map_or_else(String::new, |why| {
+            let why = match why {
+                "no_key" => "it has no key (`sidecar.key_file`)",
+                "not_validator" => "it is no validator at that height (`sidecar.validators`)",
+                "other_key" => {
+                    "its term at that height has another key than `sidecar.key_file`; put that key \
+                     back to have it archived"
+                }
+                "not_proposer" => {
+                    "another validator proposed it, and `sidecar.signers` lets only the proposer sign"
+                }
+                "not_yet" => "another validator proposed it, and it is too early for others",
+                other => other,
+            };
+            format!("; it may not sign for it now: {why}")
+        });
+        format!("{attempts} so far, due {due}{waits}")
+    }
 }
 
 #[derive(Debug, Deserialize)]

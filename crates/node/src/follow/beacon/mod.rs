@@ -55,9 +55,9 @@ enum Origin {
 pub(crate) async fn run<A: Arena, I: Index>(
     sidecars: &Sidecars<A, I>,
     config: Beacon,
+    say: watch::Sender<Standing>,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), anyhow::Error> {
-    let (say, _) = watch::channel(Standing::default());
     let teller = Arc::new(Teller::new(say));
     let most = sidecars.store().config().max_blobs;
     let api = Api::new(&config.follow(&config.url), most, Arc::clone(&teller))?;

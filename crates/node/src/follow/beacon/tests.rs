@@ -14,13 +14,14 @@ use secateur_sidecar::{EngineConfig, SidecarError, testdata};
 use secateur_store::ground::{MemoryArena, MemoryIndex};
 use secateur_store::{Ground, SystemClock};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::api::Api;
 use super::error::BeaconError;
 use super::follower::Follower;
 use super::liar::{Liar, Lie, Reply, honest, text};
 use super::slots::Slots;
-use super::{Origin, Standing, Teller};
+use super::{Origin, Standing, Teller, run};
 use crate::config::{Beacon, Start};
 
 type Memory = Sidecars<MemoryArena, MemoryIndex>;
@@ -28,6 +29,18 @@ type Memory = Sidecars<MemoryArena, MemoryIndex>;
 /// A chain whose third slot has no block. The lies are about the fourth.
 const CHAIN: [(u64, &[usize]); 4] = [(1, &[]), (2, &[0, 1]), (4, &[2, 3]), (5, &[])];
 const BAD: &str = "/eth/v1/beacon/blobs/4";
+
+fn config(url: &str, start: Start) -> Beacon {
+    Beacon {
+        url: url.to_owned(),
+        execution_url: None,
+        start,
+        proposer: None,
+        concurrency: 2,
+        poll: Duration::from_millis(10),
+        timeout: Duration::from_secs(1),
+    }
+}
 
 struct Node {
     sidecars: Memory,
@@ -60,16 +73,8 @@ impl Node {
     }
 
     fn follower(&self, url: &str, start: Start) -> Follower<'_, MemoryArena, MemoryIndex> {
-        let config = Beacon {
-            url: url.to_owned(),
-            execution_url: None,
-            start,
-            proposer: None,
-            concurrency: 2,
-            poll: Duration::from_millis(10),
-            timeout: Duration::from_secs(1),
-        };
-        let (say, _) = tokio::sync::watch::channel(Standing::default());
+        let config = config(url, start);
+        let (say, _) = watch::channel(Standing::default());
         let teller = Arc::new(Teller::new(say));
         let api = Api::new(&config.follow(url), 4, Arc::clone(&teller)).unwrap();
         let origin = Origin::Slots(Box::new(Slots::new(api)));
@@ -117,6 +122,28 @@ async fn is_refused(lie: Lie, words: &str) {
     assert_eq!((node.latest(), node.finalized()), (Some(5), Some(5)), "{words}");
     assert_eq!((node.blobs(2), node.blobs(4)), (vec![0, 1], vec![2, 3]), "{words}");
     assert_eq!(node.failures(), 1, "{words}");
+}
+
+#[tokio::test]
+async fn a_beacon_node_that_lies_shows_until_it_tells_the_truth() {
+    let (liar, node) = (Liar::start(&CHAIN).await, Node::new(7));
+    liar.lies(|path, reply| blobs_are(path, reply, &[3, 2]));
+    let (say, mut standing) = watch::channel(Standing::default());
+    let (stop, stopping) = watch::channel(false);
+    let following = run(&node.sidecars, config(&liar.url, Start::At(0)), say, stopping);
+    let watching = async {
+        let shows = |one: &Standing| one.trouble.is_some() && one.source_head == Some(5);
+        let seen = standing.wait_for(shows).await.unwrap().clone();
+        assert!(seen.following && !seen.caught_up, "{seen:?}");
+        liar.lies(honest);
+        let over = |one: &Standing| one.trouble.is_none() && one.caught_up;
+        standing.wait_for(over).await.unwrap();
+        assert_eq!(node.latest(), Some(5));
+        stop.send_replace(true);
+    };
+    let both = async { tokio::join!(following, watching) };
+    let (ended, ()) = tokio::time::timeout(Duration::from_mins(1), both).await.unwrap();
+    ended.unwrap();
 }
 
 fn blobs_are(path: &str, reply: Reply, which: &[usize]) -> Reply {

@@ -118,6 +118,23 @@ fn locators_have_limits_and_forms_their_own_calls() {
     assert_eq!(reopen(engine).records(5, 0).unwrap()[0].record, most);
 }
 
+/// I17: a record is signed from, so one that no notice can say must not be there.
+#[test]
+fn an_own_record_that_could_not_be_signed_is_refused_before_it_is_durable() {
+    let engine = engine();
+    engine.store_decided(&proposal(5, 0, &[0]), Role::Proposer).unwrap();
+    let place = |provider: &str, key: String| Locator { provider: provider.into(), key };
+    let twice = vec![place("fs", "a".into()); 2];
+    let many = (0..16).map(|n| place("fs", format!("{n}{}", "k".repeat(1_022)))).collect();
+    for locators in [vec![], twice, many] {
+        let record = ArchiveRecord { locators, ..own("a") };
+        assert_eq!(engine.record_archived(key(5, 0), &record).unwrap_err().label(), "refused");
+    }
+    assert!(engine.records(5, 0).unwrap().is_empty());
+    assert_eq!(engine.summary().unwrap().jobs, 1);
+    sound(&engine);
+}
+
 /// I17.
 #[test]
 fn what_this_node_signs_for_is_recorded_once_and_never_otherwise() {
@@ -217,4 +234,129 @@ fn blobs_that_nobody_signed_for_are_listed_in_order() {
     let heights: Vec<_> =
         engine.waiting_heights(0, 2).unwrap().iter().map(|at| (at.height, at.unarchived)).collect();
     assert_eq!(heights, [(3, 0), (5, 2)]);
+}
+
+#[test]
+fn what_was_signed_for_copies_that_are_not_there_lets_others_speak_and_stays() {
+    let engine = engine_with(EngineConfig { trust: Trust::Fetch, ..config() });
+    decide(&engine, 5, &[0]);
+    assert!(!engine.doubt(key(5, 0)).unwrap(), "nobody has signed for it");
+    let told = |place: &str| record(1, RecordForm::V1, place);
+    notice(&engine, key(5, 0), &told("a")).unwrap();
+    assert!(notice(&engine, key(5, 0), &told("b")).is_err(), "nobody has looked yet");
+    assert!(engine.doubt(key(5, 0)).unwrap());
+    assert!(!engine.doubt(key(5, 0)).unwrap(), "it is not new");
+    assert_eq!(engine.heights_without_notice(0, 9).unwrap(), [5]);
+    assert!(engine.heights_without_notice(6, 9).unwrap().is_empty());
+    assert_eq!(notice(&engine, key(5, 0), &told("b")).unwrap(), Marked::Added);
+    // One at a time: what it says has to be looked at first.
+    assert!(engine.heights_without_notice(0, 9).unwrap().is_empty());
+    assert!(notice(&engine, key(5, 0), &told("c")).is_err());
+    for place in ["c", "d"] {
+        assert!(engine.doubt(key(5, 0)).unwrap());
+        assert_eq!(notice(&engine, key(5, 0), &told(place)).unwrap(), Marked::Added);
+    }
+    engine.doubt(key(5, 0)).unwrap();
+    assert!(notice(&engine, key(5, 0), &told("e")).is_err(), "one signer has four");
+    assert_eq!(notice(&engine, key(5, 0), &told("b")).unwrap(), Marked::Known);
+    assert!(engine.record_archived(key(5, 0), &own("f")).is_err(), "never a second one of ours");
+    let of_another = record(2, RecordForm::V1, "g");
+    assert_eq!(notice(&engine, key(5, 0), &of_another).unwrap(), Marked::Added);
+    engine.set_finalized(5).unwrap();
+    assert_eq!(engine.prune_archived_before(9).unwrap().heights, 0, "a doubt lets nothing go");
+    let places = |engine: &Engine| -> Vec<String> {
+        let due = engine.fetch_due(key(0, 0), 9).unwrap();
+        due[0].locators.iter().map(|locator| locator.key.clone()).collect()
+    };
+    assert_eq!(places(&engine), ["a", "b", "c", "d", "g"], "all of them are looked for again");
+    let engine = reopen(engine);
+    assert_eq!(places(&engine).len(), 5);
+    assert!(!engine.is_doubted(key(5, 0)), "that is found again");
+    let keccak = engine.blob_meta(5, 0).unwrap().unwrap().keccak;
+    engine.set_fetched(key(5, 0), keccak).unwrap();
+    assert!(!engine.doubt(key(5, 0)).unwrap(), "a copy was there");
+    assert!(notice(&engine, key(5, 0), &told("e")).is_err());
+    sound(&engine);
+}
+
+#[test]
+fn whoever_names_many_places_hides_nobody_elses() {
+    let engine = engine_with(EngineConfig { trust: Trust::Fetch, ..config() });
+    decide(&engine, 5, &[0]);
+    let place = |n: usize| Locator { provider: "fs".into(), key: format!("many {n}") };
+    let locators = (0..MAX_LOCATORS).map(place).collect();
+    let many = ArchiveRecord { locators, ..record(1, RecordForm::V1, "a") };
+    notice(&engine, key(5, 0), &many).unwrap();
+    notice(&engine, key(5, 0), &record(2, RecordForm::V1, "b")).unwrap();
+    engine.set_finalized(5).unwrap();
+    let due = engine.fetch_due(key(0, 0), 9).unwrap();
+    assert_eq!(due[0].locators.len(), MAX_LOCATORS + 1);
+    assert_eq!(due[0].locators[1].key, "b");
+    engine.set_fetched(key(5, 0), due[0].meta.keccak).unwrap();
+    assert_eq!(engine.prune_archived_before(9).unwrap().heights, 1);
+    let Err(SidecarError::BlobsPruned { locators, .. }) = engine.get(5) else {
+        panic!("it is pruned")
+    };
+    assert_eq!((locators[0].len(), locators[0][1].key.as_str()), (MAX_LOCATORS, "b"));
+}
+
+/// I17.
+#[test]
+fn a_record_of_ours_without_its_signature_is_refused() {
+    let engine = engine();
+    decide(&engine, 5, &[0]);
+    let unsigned = ArchiveRecord { signature: None, ..own("a") };
+    assert_eq!(engine.record_archived(key(5, 0), &unsigned).unwrap_err().label(), "refused");
+    assert!(engine.records(5, 0).unwrap().is_empty());
+    engine.record_archived(key(5, 0), &own("a")).unwrap();
+    assert_eq!(reopen(engine).records(5, 0).unwrap()[0].record.signature, Some([1; 64]));
+}
+
+#[test]
+fn what_binds_no_chain_is_lacking_under_signature_and_takes_no_place_from_what_does() {
+    let engine = engine();
+    decide(&engine, 5, &[0, 1]);
+    decide(&engine, 6, &[0]);
+    archive(&engine, 6);
+    decide(&engine, 9, &[]);
+    notice(&engine, key(5, 1), &record(1, RecordForm::V1, "b")).unwrap();
+    for signer in 1..=16 {
+        let v0 = record(signer, RecordForm::V0, &format!("of {signer}"));
+        assert!(matches!(notice(&engine, key(5, 0), &v0), Ok(Marked::New | Marked::Added)));
+    }
+    let v0 = record(17, RecordForm::V0, "z");
+    assert_eq!(notice(&engine, key(5, 0), &v0).unwrap(), Marked::Enough);
+    let lacking = |engine: &Engine| {
+        let heights = engine.heights_without_notice(0, 9).unwrap();
+        (heights, engine.summary().unwrap().archival_lag())
+    };
+    assert_eq!(lacking(&engine), (vec![5], 5), "it is asked for, stood in for, and seen");
+    assert!(engine.heights_without_notice(6, 9).unwrap().is_empty());
+    sound(&engine);
+    // A copy can be fetched from any of them.
+    let fetch = EngineConfig { trust: Trust::Fetch, ..config() };
+    let engine = reopen_with(engine, fetch);
+    assert_eq!(lacking(&engine), (vec![], 0));
+    let engine = reopen_with(engine, config());
+    for signer in 1..=16 {
+        let v1 = record(signer, RecordForm::V1, &format!("bound {signer}"));
+        assert_eq!(notice(&engine, key(5, 0), &v1).unwrap(), Marked::Added);
+        assert_eq!(lacking(&engine), (vec![], 0));
+    }
+    assert_eq!(engine.records(5, 0).unwrap().len(), 2 * MAX_RECORDS);
+    let engine = reopen(engine);
+    sound(&engine);
+    engine.set_finalized(9).unwrap();
+    assert_eq!(engine.prune_archived_before(9).unwrap().heights, 2);
+    // Under fetch one that is only unbound goes too, and nothing of that is left.
+    let engine = reopen_with(engine, fetch);
+    decide(&engine, 10, &[0]);
+    notice(&engine, key(10, 0), &record(1, RecordForm::V0, "a")).unwrap();
+    let keccak = engine.blob_meta(10, 0).unwrap().unwrap().keccak;
+    engine.set_fetched(key(10, 0), keccak).unwrap();
+    engine.set_finalized(10).unwrap();
+    assert_eq!(engine.prune_archived_before(11).unwrap().heights, 1);
+    let engine = reopen_with(engine, config());
+    assert_eq!(lacking(&engine), (vec![], 0));
+    sound(&engine);
 }

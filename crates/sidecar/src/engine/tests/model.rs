@@ -233,7 +233,10 @@ fn step(engine: Engine, model: &mut Model, op: Op) -> Engine {
             let gone = model.pruned.contains(&height);
             let queued: Vec<BlobKey> = all.filter(|key| !gone && !mine(key)).collect();
             assert_eq!(done.unwrap(), queued.len());
-            model.jobs.extend(queued.into_iter().map(|key| (key, (0, due))));
+            for key in queued {
+                let attempts = model.jobs.get(&key).map_or(0, |(attempts, _)| (*attempts).min(1));
+                model.jobs.insert(key, (attempts, due));
+            }
         }
         Op::Failed(height, index, due) => {
             engine.job_failed(key(height, index), due, 3).unwrap();
@@ -246,7 +249,7 @@ fn step(engine: Engine, model: &mut Model, op: Op) -> Engine {
             assert_eq!(engine.job_done(key(height, index)).unwrap(), there);
         }
         Op::Announced(height, index, at) => {
-            engine.announced(&[key(height, index)], at).unwrap();
+            engine.announced(&[key(height, index)], at, 3).unwrap();
             model.announced.entry(key(height, index)).and_modify(|last| *last = Some(at));
         }
         Op::Acknowledged(height, index) => {

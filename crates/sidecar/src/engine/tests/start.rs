@@ -98,7 +98,7 @@ fn rows_visited(heights: Height) -> (u64, u64) {
         engine.prune_archived_before(heights).unwrap();
         engine.heights_without_notice(0, 9).unwrap();
         engine.jobs_due(u64::MAX, 9, |_| false).unwrap();
-        engine.announcements(key(0, 0), 9).unwrap();
+        engine.announcements_due(heights, 9).unwrap();
         engine.get_blob(heights + 1, 0).unwrap();
     });
     (opening, asking)

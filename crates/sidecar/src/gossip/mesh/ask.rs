@@ -105,8 +105,15 @@ async fn ask(
         let goes_on = done > 0 || page.skip > skip;
         let notices = page.notices;
         let verdicts = intake.take_all(Some(peer.clone()), notices).await;
-        taken += verdicts.iter().filter(|verdict| **verdict == Verdict::New).count();
+        let new = verdicts.iter().filter(|verdict| **verdict == Verdict::New).count();
+        let refused = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refused(_)));
+        taken += new;
         let last = heights.last().copied();
+        if new == 0 && refused {
+            // It says only what is wrong: enough of that for now. The next run asks about others.
+            from = last.and_then(|last| last.checked_add(1)).unwrap_or(0);
+            break;
+        }
         heights.drain(..done);
         skip = page.skip;
         if heights.is_empty() {

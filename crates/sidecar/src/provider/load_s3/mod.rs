@@ -168,7 +168,7 @@ impl LoadS3 {
         match self.http.ask(request, limit).await {
             Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => Err(ProviderError::TooLong { provider, locator, limit }),
-            Err(ProviderError::Refused { status: 404 | 410, .. }) => {
+            Err(ProviderError::Refused { status: 404, .. }) => {
                 Err(ProviderError::Missing { provider, locator })
             }
             Err(error) => Err(error),
@@ -193,10 +193,9 @@ impl LoadS3 {
                 match self.get_blob(&id, BLOB_LEN).await {
                     Ok(bytes) if keccak256(&bytes) == tags.blob_keccak.0 => return Ok(Some(id)),
                     Err(error @ ProviderError::Unreachable { .. }) => return Err(error),
-                    Err(error @ ProviderError::Refused { .. }) if error.is_retryable() => {
-                        failed = Some(error);
-                    }
-                    // Somebody else's bytes under our tags, or nothing at all.
+                    // What is listed and not there yet is an upload that the gateway does not show.
+                    Err(error) if error.is_retryable() => failed = Some(error),
+                    // Somebody else's bytes under our tags.
                     Ok(_) | Err(_) => {}
                 }
                 seen.push(id);
