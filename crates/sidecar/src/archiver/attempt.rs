@@ -170,7 +170,7 @@ impl Copy<'_> {
             Ok(Some(key)) => return Ok(locator(key)),
             // It is nowhere, or something else is: putting it says what is wrong.
             Ok(None) => {}
-            Err(ProviderError::Missing { .. }) if self.overdue => {}
+            Err(ProviderError::Missing { .. }) if self.overdue || provider.is_in_place() => {}
             // It may be there. Better later than twice.
             Err(error) => return Err(failed(error)),
         }
@@ -181,6 +181,8 @@ impl Copy<'_> {
         self.sent.note(self.key, id, &key);
         let bytes = provider.get(&key, BLOB_LEN).await.map_err(failed)?;
         if !is_blob(&bytes, self.tags.blob_keccak) {
+            // That is no copy, and nothing to wait for.
+            self.sent.forget_place(self.key, id);
             return Err(AttemptError::OtherBytes { provider: id.to_owned(), locator: key });
         }
         Ok(locator(key))
@@ -193,10 +195,11 @@ impl Copy<'_> {
         }
         let is_right = |bytes: &Bytes| is_blob(bytes, self.tags.blob_keccak);
         // What we know ourselves is asked first: not everybody can look things up.
-        if let Some(key) = self.sent.place(self.key, provider.id())
-            && is_right(&provider.get(&key, BLOB_LEN).await?)
-        {
-            return Ok(Some(key));
+        if let Some(key) = self.sent.place(self.key, provider.id()) {
+            if is_right(&provider.get(&key, BLOB_LEN).await?) {
+                return Ok(Some(key));
+            }
+            self.sent.forget_place(self.key, provider.id());
         }
         let Some(key) = provider.find(self.tags).await? else { return Ok(None) };
         let bytes = provider.get(&key, BLOB_LEN).await?;

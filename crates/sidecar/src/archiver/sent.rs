@@ -30,6 +30,13 @@ impl Sent {
         self.0.lock().get(&blob)?.get(provider).cloned()
     }
 
+    /// What a provider has there is not the blob.
+    pub(super) fn forget_place(&self, blob: BlobKey, provider: &str) {
+        if let Some(places) = self.0.lock().get_mut(&blob) {
+            places.remove(provider);
+        }
+    }
+
     /// The blob is archived.
     pub(super) fn forget(&self, blob: BlobKey) {
         self.0.lock().remove(&blob);
@@ -53,6 +60,9 @@ mod tests {
             sent.note(key(height), "a", "x");
         }
         assert_eq!(sent.0.lock().len(), MOST);
+        assert_eq!(sent.place(key(1), "b").as_deref(), Some("other"));
+        sent.forget_place(key(1), "a");
+        assert_eq!(sent.place(key(1), "a"), None);
         assert_eq!(sent.place(key(1), "b").as_deref(), Some("other"));
         sent.forget(key(1));
         assert_eq!(sent.place(key(1), "b"), None);

@@ -66,6 +66,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// the same name.
     fn id(&self) -> &str;
 
+    /// Whether a blob's place is known from its tags: then putting it again makes no second copy, and
+    /// what is not there now never was.
+    fn is_in_place(&self) -> bool {
+        false
+    }
+
     /// Puts a blob and answers its locator's text. It is not read back here.
     fn put<'a>(
         &'a self,

@@ -113,6 +113,10 @@ impl Provider for ObjectProvider {
         &self.id
     }
 
+    fn is_in_place(&self) -> bool {
+        true
+    }
+
     fn put<'a>(
         &'a self,
         tags: &'a BlobTags,

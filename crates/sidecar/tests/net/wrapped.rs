@@ -81,6 +81,10 @@ impl Provider for Wrapped {
         self.inner.id()
     }
 
+    fn is_in_place(&self) -> bool {
+        self.inner.is_in_place()
+    }
+
     fn put<'a>(
         &'a self,
         tags: &'a BlobTags,

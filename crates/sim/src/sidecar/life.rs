@@ -287,7 +287,11 @@ impl Life {
     /// Providers are honest, everybody hears everybody, the chain grows: everything final goes.
     async fn peace(&mut self) -> Result<(), String> {
         let pool: Vec<[u8; 32]> = (0..testdata::POOL).map(pool_keccak).collect();
-        self.around.vault.heal(|keccak| pool.contains(keccak));
+        let named = |provider: &str| {
+            let at = provider.strip_prefix('p').and_then(|at| at.parse::<usize>().ok());
+            at.and_then(|at| self.around.rules.providers.get(at).copied()).unwrap_or(true)
+        };
+        self.around.vault.heal(|keccak| pool.contains(keccak), named);
         self.around.net.heal();
         for node in self.up() {
             if !node.mortal.is_dead() {

@@ -46,10 +46,12 @@ impl Vault {
         Arc::new(Self { objects, spoiled, rng, faults: Mutex::new(faults) })
     }
 
-    /// Providers are honest from now on. What was spoiled is removed, as an operator would.
-    pub fn heal(&self, right: impl Fn(&[u8; 32]) -> bool) {
+    /// Providers are honest from now on. What was spoiled is removed, as an operator would where it
+    /// is in the way of what belongs there: with a provider that names blobs by their tags.
+    pub fn heal(&self, right: impl Fn(&[u8; 32]) -> bool, named: impl Fn(&str) -> bool) {
         *self.faults.lock() = 0;
-        self.objects.lock().retain(|_, bytes| right(&keccak256(bytes).0));
+        let stays = |provider: &str, bytes: &Bytes| !named(provider) || right(&keccak256(bytes).0);
+        self.objects.lock().retain(|(provider, _), bytes| stays(provider, bytes));
     }
 
     /// The hash of what lies under a locator.
@@ -209,6 +211,10 @@ pub fn name_of(tags: &BlobTags) -> String {
 impl Provider for SimProvider {
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.named
     }
 
     fn put<'a>(
