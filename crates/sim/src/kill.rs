@@ -111,6 +111,8 @@ pub fn run(program: &Path, directory: &Path, plan: &Plan) -> Result<Tally, Store
         tally.kills += u64::from(!last);
         check(directory, plan, boundary, &mut tally, &mut rng)?;
         if last {
+            // It got where it was to go, so the kills were on the way there.
+            tally.lost += u64::from(tally.acknowledged < plan.blocks);
             return Ok(tally);
         }
     }
@@ -148,7 +150,12 @@ fn one_life(
             }
         }
     }
-    child.wait().map_err(failed)?;
+    let status = child.wait().map_err(failed)?;
+    // A child that ends by itself before it was killed has tested nothing.
+    let killed = lines.is_some() && status.code().is_none();
+    if !killed && !status.success() {
+        return Err(failed(std::io::Error::other(format!("it ended with {status}"))));
+    }
     Ok(told)
 }
 

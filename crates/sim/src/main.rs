@@ -95,6 +95,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
+#[group(skip)]
 struct Load {
     /// The seed.
     #[arg(long, default_value_t = 1)]
@@ -224,4 +225,16 @@ fn finish(troubles: &[String], line: &str, good: bool) -> ExitCode {
     }
     println!("{line}");
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_holds_what_its_parser_asserts() {
+        Cli::command().debug_assert();
+    }
 }
