@@ -13,13 +13,14 @@ use secateur_archive::{ArchiveUrl, Settings};
 use secateur_sidecar::archiver::{
     Archiver, ArchiverObserver, ArchiverOptions, AttemptError, Wakes,
 };
+use secateur_sidecar::book::Book;
 use secateur_sidecar::engine::{ArchiveRecord, BlobKey, Role};
 use secateur_sidecar::provider::{BlobTags, ObjectProvider, Provider};
 use secateur_sidecar::{BLOB_LEN, BlobKeccak, kzg, testdata};
 use secateur_store::SystemClock;
 use tokio::sync::{Notify, watch};
 
-use super::{CHAIN_ID, line, open, validator};
+use super::{CHAIN_ID, Nobody, key, line, open, validator, verifier};
 use crate::machine::Machine;
 use crate::measure::{float, median, share};
 use crate::names::Setting;
@@ -122,8 +123,10 @@ async fn through_the_queue(at: &Path, blobs: u64) -> Result<Duration> {
     let counted = Arc::new(Counted { left: AtomicU64::new(blobs), done: Notify::new() });
     let mut options = ArchiverOptions::new(CHAIN_ID, us);
     options.at_once = AT_ONCE;
+    let (verifier, key) = (Arc::new(verifier()?), Some(Arc::new(key())));
+    let book = Book::new(Arc::clone(&store), verifier, key, Arc::new(Nobody));
     let archiver = Archiver::new(
-        Arc::clone(&store),
+        Arc::new(book),
         vec![provider(at.join("copies"))?],
         options,
         Arc::new(SystemClock),

@@ -9,7 +9,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use secateur_core::Locator;
-use secateur_sidecar::engine::{ArchiveRecord, RecordForm};
+use secateur_sidecar::book::BookObserver;
+use secateur_sidecar::engine::{ArchiveRecord, BlobKey, RecordForm};
+use secateur_sidecar::notice::{
+    NoticeKey, Rejection, Signers, ValidatorTerm, Validators, Verifier,
+};
 use secateur_sidecar::{EngineConfig, SidecarStore, ValidatorId};
 use secateur_store::ground::disk::{FileArena, FsVolume, RESERVE_BYTES, RedbIndex, open_ground_of};
 use secateur_store::{Family, Sabotage, SystemClock};
@@ -33,6 +37,31 @@ fn open(at: &Path) -> Result<DiskSidecars> {
 /// The validator that proposes and archives.
 fn validator() -> Result<ValidatorId> {
     Ok(ValidatorId::new(&[1; 20])?)
+}
+
+/// The validator's key.
+fn key() -> NoticeKey {
+    NoticeKey::from_secret(&[7; 32])
+}
+
+/// Who believes the validator.
+fn verifier() -> Result<Verifier> {
+    let (id, public_key) = (validator()?, key().public_key());
+    let term = ValidatorTerm { id, public_key, from_height: 0, to_height: None };
+    Ok(Verifier {
+        chain_id: CHAIN_ID,
+        validators: Validators::new(&[term])?,
+        signers: Signers::ProposerOnly,
+        accept_v0: false,
+    })
+}
+
+/// Nobody looks on.
+struct Nobody;
+
+impl BookObserver for Nobody {
+    fn recorded(&self, _: BlobKey, _: &ArchiveRecord) {}
+    fn rejected(&self, _: &Rejection) {}
 }
 
 /// That the validator has archived a blob somewhere.

@@ -12,15 +12,14 @@ use anyhow::{Context, Result, ensure};
 use ed25519_dalek::{Signature, VerifyingKey};
 use secateur_core::notice::{Notice, NoticeBody, Statement};
 use secateur_core::{Height, Locator};
-use secateur_sidecar::book::{Book, BookObserver};
-use secateur_sidecar::engine::{ArchiveRecord, BlobKey, Role};
+use secateur_sidecar::book::Book;
+use secateur_sidecar::engine::Role;
 use secateur_sidecar::notice::{
-    Addition, Decided, DecidedBlob, Known, NoticeKey, Rejection, Signers, ValidatorTerm,
-    Validators, Verifier, notice_digest, sign,
+    Addition, Decided, DecidedBlob, Known, Verifier, notice_digest, sign,
 };
 use secateur_sidecar::{BlobKeccak, SidecarError, ValidatorId, testdata};
 
-use super::{CHAIN_ID, line, open, validator};
+use super::{CHAIN_ID, Nobody, key, line, open, validator, verifier};
 use crate::machine::Machine;
 use crate::measure::{float, median, share};
 use crate::names::Setting;
@@ -81,7 +80,7 @@ struct Notices {
 
 impl Notices {
     fn new(count: u64) -> Result<Self> {
-        let (key, known) = (NoticeKey::from_secret(&[7; 32]), Memory::new()?);
+        let (key, known) = (key(), Memory::new()?);
         let (mut wires, mut signed) = (Vec::new(), Vec::new());
         for height in 0..count {
             let (blob, _) = known.blob(height).context("the pool has blobs")?;
@@ -100,15 +99,8 @@ impl Notices {
             signed.push((notice_digest(&notice), Signature::from_bytes(notice.signature())));
             wires.push(notice.encode()?);
         }
-        let (id, public_key) = (known.proposer.clone(), key.public_key());
-        let term = ValidatorTerm { id, public_key, from_height: 0, to_height: None };
-        let verifier = Verifier {
-            chain_id: CHAIN_ID,
-            validators: Validators::new(&[term])?,
-            signers: Signers::ProposerOnly,
-            accept_v0: false,
-        };
-        let key = VerifyingKey::from_bytes(&public_key.0)?;
+        let verifier = verifier()?;
+        let key = VerifyingKey::from_bytes(&key.public_key().0)?;
         Ok(Self { known, verifier, key, wires, signed })
     }
 
@@ -159,13 +151,6 @@ impl Notices {
         std::fs::remove_dir_all(at)?;
         Ok(took)
     }
-}
-
-struct Nobody;
-
-impl BookObserver for Nobody {
-    fn recorded(&self, _: BlobKey, _: &ArchiveRecord) {}
-    fn rejected(&self, _: &Rejection) {}
 }
 
 /// Runs every case.
