@@ -15,6 +15,7 @@ pub mod copies;
 pub mod engine;
 mod error;
 pub mod gossip;
+mod keccak;
 pub mod kzg;
 pub mod metrics;
 pub mod notice;

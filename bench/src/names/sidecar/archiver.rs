@@ -1,6 +1,10 @@
 //! `archiver`: blobs through the durable queue into a directory, read back, compared and recorded,
-//! beside putting the same bytes to the same provider and reading them back, as many at once.
+//! beside copying the same bytes from a file to the same provider and reading them back, as many at
+//! once.
 
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use alloy_primitives::keccak256;
 use anyhow::{Result, anyhow, ensure};
+use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use secateur_archive::{ArchiveUrl, Settings};
 use secateur_sidecar::archiver::{
@@ -38,9 +43,12 @@ pub fn run(setting: &Setting) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (mut ours, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let rate = |took: Duration| share(float(blobs * BLOB_LEN as u64), took.as_secs_f64());
+    let all = setting.data.join("archiver");
     for round in 1..=rounds {
         eprintln!("{NAME}: round {round} …");
-        let at = setting.data.join("archiver");
+        // None is removed before the last has ended: making files is slow for a while where many
+        // were removed.
+        let at = all.join(round.to_string());
         // Whoever comes second finds a disk that is busy with the first one's pages: they take turns.
         let both = |ours_first: bool| -> Result<(Duration, Duration)> {
             let queue = || runtime.block_on(through_the_queue(&at.join("ours"), blobs));
@@ -57,8 +65,8 @@ pub fn run(setting: &Setting) -> Result<Report> {
         ours.push(rate(took));
         bare.push(rate(theirs));
         ratios.push(share(theirs.as_secs_f64(), took.as_secs_f64()));
-        std::fs::remove_dir_all(&at)?;
     }
+    std::fs::remove_dir_all(&all)?;
     let case = Case {
         labels: vec![("blobs", blobs.to_string()), ("at once", AT_ONCE.to_string())],
         figures: vec![("vs_bare", Figure::Ratio(median(&ratios)))],
@@ -74,7 +82,7 @@ pub fn run(setting: &Setting) -> Result<Report> {
             line(
                 "bare",
                 "put and get",
-                "the same provider, from memory, nothing compared or recorded",
+                "the same provider, from a file, nothing compared or recorded",
                 ("MB/s", median(&bare) / 1e6),
                 "disk",
             ),
@@ -144,6 +152,20 @@ async fn through_the_queue(at: &Path, blobs: u64) -> Result<Duration> {
     Ok(took)
 }
 
+/// A file of blobs, one after the other. Like what a store wrote, it is on the disk and not in memory.
+fn source(at: &Path, blobs: u64) -> Result<File> {
+    if let Some(dir) = at.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut file = File::create_new(at)?;
+    for height in 0..blobs {
+        file.write_all(&testdata::pooled(usize::try_from(height)? % testdata::POOL).blob)?;
+    }
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(File::open(at)?)
+}
+
 async fn by_hand(at: &Path, blobs: u64) -> Result<Duration> {
     let (provider, proposer) = (provider(at.join("copies"))?, validator()?);
     let keccaks: Vec<BlobKeccak> = (0..testdata::POOL)
@@ -151,25 +173,31 @@ async fn by_hand(at: &Path, blobs: u64) -> Result<Duration> {
         .collect();
     let tagged = |height: u64| {
         let which = usize::try_from(height).unwrap_or(0) % testdata::POOL;
-        let blob = testdata::pooled(which);
-        let tags = BlobTags {
+        let commitment = testdata::pooled(which).commitment;
+        BlobTags {
             chain_id: CHAIN_ID,
             height,
             round: 0,
             blob_index: 0,
-            kzg_commitment: blob.commitment,
-            versioned_hash: kzg::versioned_hash(&blob.commitment),
+            kzg_commitment: commitment,
+            versioned_hash: kzg::versioned_hash(&commitment),
             proposer: proposer.clone(),
             blob_keccak: keccaks.get(which).copied().unwrap_or(BlobKeccak([0; 32])),
-        };
-        (tags, blob.blob.clone())
+        }
     };
+    let source = Arc::new(source(&at.join("blobs"), blobs)?);
     let began = Instant::now();
     stream::iter((0..blobs).map(tagged))
-        .map(|(tags, blob)| {
-            let provider = Arc::clone(&provider);
+        .map(|tags| {
+            let (provider, source) = (Arc::clone(&provider), Arc::clone(&source));
             // A task for each, as the archiver has.
             let copy = tokio::spawn(async move {
+                let at = tags.height * BLOB_LEN as u64;
+                let read = tokio::task::spawn_blocking(move || {
+                    let mut blob = vec![0; BLOB_LEN];
+                    source.read_exact_at(&mut blob, at).map(|()| Bytes::from(blob))
+                });
+                let blob = read.await??;
                 let locator = provider.put(&tags, blob).await?;
                 let back = provider.get(&locator, BLOB_LEN).await?;
                 ensure!(back.len() == BLOB_LEN, "{locator} came back short");

@@ -1,4 +1,4 @@
-//! One attempt: a blob is put to every provider, read back from each, and compared by our own hash.
+//! One attempt: a blob is put to every provider and read back from each. `made` compares.
 //!
 //! Putting costs, and what was put cannot always be taken back: whatever an earlier attempt may have
 //! put is looked for first, and while nobody can say whether it is there the blob is not sent again.
@@ -12,14 +12,15 @@ use futures_util::stream::FuturesUnordered;
 use secateur_core::Locator;
 use secateur_store::{Arena, Index};
 
-use super::Made;
+use super::made::{Copied, Made};
 use super::sent::Sent;
 use crate::blocking::blocking;
+use crate::book::Book;
 use crate::copies::is_blob;
-use crate::engine::{BlobKey, Job, MAX_LOCATORS, SidecarStore};
+use crate::engine::{BlobKey, Job, SidecarStore};
 use crate::provider::{BlobTags, Provider, ProviderError};
 use crate::sabotage::Sabotage;
-use crate::{BLOB_LEN, SidecarError};
+use crate::{BLOB_LEN, SidecarError, ValidatorId};
 
 /// Why a blob is not archived yet.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,8 @@ const GIVEN_UP_AFTER: u32 = 64;
 
 /// What an attempt needs.
 pub(super) struct Attempt<A, I> {
-    pub(super) store: Arc<SidecarStore<A, I>>,
+    pub(super) book: Arc<Book<A, I>>,
+    pub(super) signer: ValidatorId,
     pub(super) providers: Arc<[Arc<dyn Provider>]>,
     pub(super) sent: Arc<Sent>,
     pub(super) chain_id: u64,
@@ -71,7 +73,7 @@ pub(super) struct Attempt<A, I> {
 }
 
 impl<A: Arena, I: Index> Attempt<A, I> {
-    /// Makes the copies. Enough of them are a success, whatever the other providers do: those have
+    /// Makes the copies. Enough of them are enough, whatever the other providers do: those have
     /// only a moment more.
     pub(super) async fn make(&self, job: &Job) -> Result<Made, AttemptError> {
         let (tags, blob, at_height) = self.read(job.key).await?;
@@ -82,16 +84,16 @@ impl<A: Arena, I: Index> Attempt<A, I> {
             sent: &self.sent,
             again: self.again,
             overdue: job.attempts % GIVEN_UP_AFTER == GIVEN_UP_AFTER - 1,
-            read_back: !self.store.config().sabotage.is(Sabotage::PruneBeforeReadBack),
+            read_back: !self.book.store.config().sabotage.is(Sabotage::PruneBeforeReadBack),
         };
         let copy = &copy;
         let one = |(place, provider)| async move { (place, copy.make(provider).await) };
         let mut copies: FuturesUnordered<_> = self.providers.iter().enumerate().map(one).collect();
-        let (mut locators, mut first) = (Vec::new(), None);
+        let (mut made, mut failed) = (Vec::new(), None);
         let ends = tokio::time::sleep(self.grace);
         tokio::pin!(ends);
         loop {
-            let enough = locators.len() >= self.min_copies;
+            let enough = made.len() >= self.min_copies;
             let ended = tokio::select! {
                 biased;
                 ended = copies.next() => ended,
@@ -99,34 +101,35 @@ impl<A: Arena, I: Index> Attempt<A, I> {
             };
             match ended {
                 None => break,
-                Some((place, Ok(locator))) => {
-                    locators.push((place, locator));
-                    if locators.len() == self.min_copies {
+                Some((place, Ok(copied))) => {
+                    made.push((place, copied));
+                    if made.len() == self.min_copies {
                         ends.as_mut().reset(tokio::time::Instant::now() + self.grace);
                     }
                 }
                 Some((_, Err(error))) => {
                     tracing::warn!(%error, height = job.key.height, index = job.key.index,
                         "a copy of a blob failed");
-                    first.get_or_insert(error);
+                    failed.get_or_insert(error);
                 }
             }
         }
-        match first {
-            Some(error) if locators.len() < self.min_copies => Err(error),
-            _ => {
-                self.sent.forget(job.key);
-                locators.sort_by_key(|(place, _)| *place);
-                let locators = locators.into_iter().map(|(_, locator)| locator);
-                Ok(Made { locators: locators.take(MAX_LOCATORS).collect(), at_height })
+        match failed {
+            Some(error) if made.len() < self.min_copies => Err(error),
+            failed => {
+                made.sort_by_key(|(place, _)| *place);
+                let copies = made.into_iter().map(|(_, copied)| copied).collect();
+                Ok(Made { copies, keccak: tags.blob_keccak, at_height, failed })
             }
         }
     }
 
-    /// The blob, what it is told apart by, and the chain's height.
+    /// The blob, what it is told apart by, and the chain's height. What nobody would believe is not
+    /// even put anywhere.
     async fn read(&self, key: BlobKey) -> Result<(BlobTags, Bytes, u64), AttemptError> {
-        let chain_id = self.chain_id;
+        let (chain_id, book, signer) = (self.chain_id, Arc::clone(&self.book), self.signer.clone());
         let read = move |store: &SidecarStore<A, I>| {
+            book.may_sign(&signer, key.height)?;
             let blob = store.get_blob(key.height, key.index)?;
             let height = store.height(key.height)?.ok_or(SidecarError::Unknown(key.height))?;
             let tags = BlobTags {
@@ -142,7 +145,7 @@ impl<A: Arena, I: Index> Attempt<A, I> {
             let now = store.summary()?.latest_decided.unwrap_or(key.height);
             Ok((tags, blob.blob, now))
         };
-        blocking(&self.store, read).await.map_err(|error| {
+        blocking(&self.book.store, read).await.map_err(|error| {
             if error.is_gone() { AttemptError::Gone(error) } else { AttemptError::Store(error) }
         })
     }
@@ -162,12 +165,12 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Puts the blob to a provider, unless it is there, and reads it back.
-    async fn make(&self, provider: &Arc<dyn Provider>) -> Result<Locator, AttemptError> {
+    async fn make(&self, provider: &Arc<dyn Provider>) -> Result<Copied, AttemptError> {
         let id = provider.id();
         let failed = |source| AttemptError::Provider { provider: id.to_owned(), source };
-        let locator = |key: String| Locator { provider: id.to_owned(), key };
+        let copied = |key, back| Copied { locator: Locator { provider: id.to_owned(), key }, back };
         match self.find(provider).await {
-            Ok(Some(key)) => return Ok(locator(key)),
+            Ok(Some(key)) => return Ok(copied(key, None)),
             // It is nowhere, or something else is: putting it says what is wrong.
             Ok(None) => {}
             Err(ProviderError::Missing { .. }) if self.overdue || provider.is_in_place() => {}
@@ -176,16 +179,11 @@ impl Copy<'_> {
         }
         let key = provider.put(self.tags, self.blob.clone()).await.map_err(failed)?;
         if !self.read_back {
-            return Ok(locator(key));
+            return Ok(copied(key, None));
         }
         self.sent.note(self.key, id, &key);
-        let bytes = provider.get(&key, BLOB_LEN).await.map_err(failed)?;
-        if !is_blob(&bytes, self.tags.blob_keccak) {
-            // That is no copy, and nothing to wait for.
-            self.sent.forget_place(self.key, id);
-            return Err(AttemptError::OtherBytes { provider: id.to_owned(), locator: key });
-        }
-        Ok(locator(key))
+        let back = provider.get(&key, BLOB_LEN).await.map_err(failed)?;
+        Ok(copied(key, Some(back)))
     }
 
     /// Where an earlier attempt put the blob, read back and compared.

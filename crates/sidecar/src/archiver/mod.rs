@@ -10,24 +10,27 @@
 
 mod attempt;
 mod backoff;
+mod hand;
+mod made;
 mod sent;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use futures_util::future::OptionFuture;
 use secateur_core::Height;
 use secateur_store::{Arena, Clock, Index};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 
 pub use attempt::AttemptError;
 pub use backoff::Backoff;
 
+use hand::{InHand, Outcome};
+
 use crate::blocking::{blocking, told};
 use crate::book::Book;
-use crate::engine::{ArchiveRecord, BlobKey, Job, Marked, RecordForm, SidecarStore};
+use crate::engine::{ArchiveRecord, BlobKey, Job, Marked, SidecarStore};
 use crate::provider::Provider;
 use crate::{SidecarError, ValidatorId};
 
@@ -93,8 +96,6 @@ pub struct Archiver<A, I> {
     clock: Arc<dyn Clock>,
     observer: Arc<dyn ArchiverObserver>,
     wakes: Wakes,
-    /// Jobs that are under way.
-    busy: Mutex<HashSet<BlobKey>>,
     /// Where blobs were put that were not read back yet.
     sent: Arc<sent::Sent>,
 }
@@ -104,9 +105,6 @@ impl<A, I> std::fmt::Debug for Archiver<A, I> {
         f.debug_struct("Archiver").field("options", &self.options).finish_non_exhaustive()
     }
 }
-
-/// What an attempt came to.
-type Outcome = (Job, Result<ArchiveRecord, AttemptError>);
 
 impl<A: Arena, I: Index> Archiver<A, I> {
     /// An archiver; nothing happens before it runs. Fewer providers than copies are refused.
@@ -130,59 +128,77 @@ impl<A: Arena, I: Index> Archiver<A, I> {
         if names.len() < providers.len() {
             return Err(refuse("two providers have the same name".to_owned()));
         }
-        let (providers, busy, sent) = (providers.into(), Mutex::default(), Arc::default());
+        let (providers, sent) = (providers.into(), Arc::default());
         let store = Arc::clone(&book.store);
-        Ok(Self { store, book, providers, options, clock, observer, wakes, busy, sent })
+        Ok(Self { store, book, providers, options, clock, observer, wakes, sent })
     }
 
     /// Works until it is stopped, or the store fails. What is under way then is left; the queue
     /// still has it.
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<(), SidecarError> {
         let mut stopped = stop;
-        let mut attempts: JoinSet<Outcome> = JoinSet::new();
+        let mut hand = InHand::default();
+        let mut settling = None;
         // Whatever was decided by now may have been begun by a process that is no more.
         let summary = blocking(&self.store, SidecarStore::summary).await?;
         let begun = summary.latest_decided;
         loop {
-            self.begin(begun, &mut attempts).await?;
-            let wait = self.until_next_due(&attempts).await?;
+            let mut wait = self.begin(begun, &mut hand).await?;
+            match hand.ripe_in(self.options.at_once) {
+                Some(Duration::ZERO) if settling.is_none() => {
+                    settling = Some(Box::pin(self.settle(hand.take_ended())));
+                }
+                Some(soon) if settling.is_none() => wait = wait.min(soon),
+                _ => {}
+            }
             tokio::select! {
                 biased;
-                () = told(&mut stopped) => return Ok(()),
-                Some(ended) = attempts.join_next() => {
-                    self.settle(ended, &mut attempts).await?;
+                () = told(&mut stopped) => {
+                    // What is being written down is archived: those who listen hear of it.
+                    OptionFuture::from(settling).await.transpose()?;
+                    return Ok(());
                 }
+                Some(settled) = OptionFuture::from(settling.as_mut()) => {
+                    settling = None;
+                    hand.let_go(&settled?);
+                }
+                Some(ended) = hand.attempts.join_next() => hand.end(ended)?,
                 () = self.wakes.own.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
     }
 
-    /// Begins what is due, as far as there is room. Heights up to `begun` may have been begun before.
+    /// Begins what is due, as far as there is room, and says how long nothing else will be. Heights
+    /// up to `begun` may have been begun before.
     async fn begin(
         &self,
         begun: Option<Height>,
-        attempts: &mut JoinSet<Outcome>,
-    ) -> Result<(), SidecarError> {
-        let room = self.options.at_once.max(1).saturating_sub(attempts.len());
-        if room == 0 {
-            return Ok(());
-        }
-        let (now, busy) = (self.clock.now_millis(), self.busy.lock().clone());
-        let (book, us) = (Arc::clone(&self.book), self.options.identity.clone());
-        let due = blocking(&self.store, move |store| {
-            let due = store.jobs_due(now, room, |key| busy.contains(key))?.into_iter();
-            Ok(due.map(|job| (job, book.may_sign(&us, job.key.height))).collect::<Vec<_>>())
-        });
-        for (job, allowed) in due.await? {
-            // What nobody would believe is not even put anywhere.
-            if let Err(error) = allowed {
-                self.fail(job, &AttemptError::Store(error)).await?;
-                continue;
+        hand: &mut InHand,
+    ) -> Result<Duration, SidecarError> {
+        let at_once = self.options.at_once.max(1);
+        let room = hand.room(at_once);
+        let mut wait = LOOK;
+        if hand.ready.len() < room {
+            // Some more than there is room for: the queue is not asked for each of them.
+            let (most, busy) = (room + at_once, hand.keys.clone());
+            let next = blocking(&self.store, move |store| {
+                store.jobs_due(u64::MAX, most, |key| busy.contains(key))
+            });
+            let now = self.clock.now_millis();
+            for job in next.await? {
+                if job.due > now {
+                    wait = wait.min(Duration::from_millis(job.due - now));
+                    break;
+                }
+                hand.keys.insert(job.key);
+                hand.ready.push_back(job);
             }
-            self.busy.lock().insert(job.key);
+        }
+        for job in hand.take(room) {
             let attempt = attempt::Attempt {
-                store: Arc::clone(&self.store),
+                book: Arc::clone(&self.book),
+                signer: self.options.identity.clone(),
                 providers: Arc::clone(&self.providers),
                 sent: Arc::clone(&self.sent),
                 chain_id: self.options.chain_id,
@@ -190,88 +206,80 @@ impl<A: Arena, I: Index> Archiver<A, I> {
                 grace: self.options.grace,
                 again: job.attempts > 0 || Some(job.key.height) <= begun,
             };
-            let (signer, at) = (self.options.identity.clone(), self.clock.now_seconds());
-            attempts.spawn(async move {
-                let made = attempt.make(&job).await.map(|copies| ArchiveRecord {
-                    signer,
-                    form: RecordForm::Own,
-                    locators: copies.locators,
-                    archived_at_height: copies.at_height,
-                    archived_at: at,
-                    signature: None,
-                });
-                (job, made)
-            });
+            hand.attempts.spawn(async move { (job, attempt.make(&job).await) });
         }
-        Ok(())
+        Ok(wait)
     }
 
-    /// How long until a job that is not under way is due.
-    async fn until_next_due(&self, attempts: &JoinSet<Outcome>) -> Result<Duration, SidecarError> {
-        if attempts.len() >= self.options.at_once.max(1) {
-            // There is room when an attempt ends, and that is heard.
-            return Ok(LOOK);
-        }
-        let busy = self.busy.lock().clone();
-        let next = blocking(&self.store, move |store| {
-            store.jobs_due(u64::MAX, 1, |key| busy.contains(key))
-        });
-        let due = next.await?.first().map(|job| job.due);
-        let wait = due
-            .map_or(LOOK, |due| Duration::from_millis(due.saturating_sub(self.clock.now_millis())));
-        Ok(wait.min(LOOK))
-    }
-
-    /// Writes down what became of one attempt, and of all others that have ended by now: their
-    /// records share a commit.
-    async fn settle(
-        &self,
-        ended: Result<Outcome, tokio::task::JoinError>,
-        attempts: &mut JoinSet<Outcome>,
-    ) -> Result<(), SidecarError> {
-        let (mut made, mut failed) = (Vec::new(), Vec::new());
-        let mut next = Some(ended);
-        while let Some(ended) = next {
-            let (job, outcome) = ended.map_err(|error| SidecarError::task("archiving", &error))?;
-            self.busy.lock().remove(&job.key);
+    /// Compares what attempts have read back and writes down what became of them: their records share
+    /// a commit. Meanwhile others go on.
+    async fn settle(&self, ended: Vec<Outcome>) -> Result<Vec<BlobKey>, SidecarError> {
+        let keys = ended.iter().map(|(job, _)| job.key).collect();
+        let mut made = Vec::new();
+        for (job, outcome) in ended {
             match outcome {
-                Ok(record) => made.push((job, record)),
-                Err(error) => failed.push((job, error)),
+                Ok(copies) => made.push((job, copies)),
+                Err(error) => self.fail(job, &error).await?,
             }
-            next = attempts.try_join_next();
-        }
-        for (job, error) in failed {
-            self.fail(job, &error).await?;
         }
         if made.is_empty() {
-            return Ok(());
+            return Ok(keys);
         }
-        let rows: Vec<_> = made.iter().map(|(job, record)| (job.key, record.clone())).collect();
-        let book = Arc::clone(&self.book);
-        let marked = blocking(&self.store, move |_| book.record_own(&rows)).await?;
-        for ((job, record), marked) in made.into_iter().zip(marked) {
-            match marked {
-                Ok(new @ (Marked::New | Marked::Added)) => {
-                    if new == Marked::New {
-                        self.observer.first_record(job.key);
-                    }
-                    self.observer.archived(job.key, &record);
+        let (book, sent) = (Arc::clone(&self.book), Arc::clone(&self.sent));
+        let terms = made::Terms {
+            signer: self.options.identity.clone(),
+            min_copies: self.options.min_copies,
+            now: self.clock.now_seconds(),
+        };
+        let (judged, marked) = blocking(&self.store, move |_| {
+            let judged = made::judge(made, &terms, &sent);
+            let right =
+                |(job, record): &made::Judged| Some((job.key, record.as_ref().ok()?.clone()));
+            let marked = book.record_own(&judged.iter().filter_map(right).collect::<Vec<_>>())?;
+            Ok((judged, marked))
+        })
+        .await?;
+        let mut marked = marked.into_iter();
+        for (job, record) in judged {
+            match record {
+                Ok(record) => {
+                    let marked = marked.next().unwrap_or(Ok(Marked::Known));
+                    self.recorded(job, &record, marked).await?;
                 }
-                // The engine has ended the job with it.
-                Ok(Marked::Known | Marked::Enough) => {}
-                // The record that is there is the one that is signed, whatever this attempt made.
-                Err(error @ SidecarError::RecordConflict { .. }) => {
-                    tracing::warn!(%error, ?job, "another record of ours is there already");
-                    self.done(job).await?;
-                }
-                Err(error) if error.is_gone() => self.fail(job, &AttemptError::Gone(error)).await?,
-                // The ground's own trouble came as an error of all of them.
-                Err(error) => self.fail(job, &AttemptError::NotRecorded(error)).await?,
+                Err(error) => self.fail(job, &error).await?,
             }
         }
         self.wakes.announcer.notify_one();
         self.wakes.pruner.notify_one();
-        Ok(())
+        Ok(keys)
+    }
+
+    /// What became of a record.
+    async fn recorded(
+        &self,
+        job: Job,
+        record: &ArchiveRecord,
+        marked: Result<Marked, SidecarError>,
+    ) -> Result<(), SidecarError> {
+        match marked {
+            Ok(new @ (Marked::New | Marked::Added)) => {
+                if new == Marked::New {
+                    self.observer.first_record(job.key);
+                }
+                self.observer.archived(job.key, record);
+                Ok(())
+            }
+            // The engine has ended the job with it.
+            Ok(Marked::Known | Marked::Enough) => Ok(()),
+            // The record that is there is the one that is signed, whatever this attempt made.
+            Err(error @ SidecarError::RecordConflict { .. }) => {
+                tracing::warn!(%error, ?job, "another record of ours is there already");
+                self.done(job).await
+            }
+            Err(error) if error.is_gone() => self.fail(job, &AttemptError::Gone(error)).await,
+            // The ground's own trouble came as an error of all of them.
+            Err(error) => self.fail(job, &AttemptError::NotRecorded(error)).await,
+        }
     }
 
     async fn done(&self, job: Job) -> Result<(), SidecarError> {
@@ -301,13 +309,4 @@ impl<A: Arena, I: Index> Archiver<A, I> {
         self.observer.failed(job.key, error, attempts, next_due);
         Ok(())
     }
-}
-
-/// What an attempt made.
-#[derive(Debug)]
-pub(super) struct Made {
-    /// Where they are, in the order of the providers.
-    locators: Vec<secateur_core::Locator>,
-    /// The chain's height meanwhile.
-    at_height: Height,
 }

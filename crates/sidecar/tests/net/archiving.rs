@@ -21,15 +21,15 @@ use secateur_sidecar::provider::{
 };
 use secateur_sidecar::{EngineConfig, SidecarError, SidecarStore, testdata};
 use secateur_store::ground::{MemoryArena, MemoryIndex};
-use secateur_store::{Clock, Ground, SystemClock};
+use secateur_store::{Clock, Ground, StoreError, SystemClock};
 use tempfile::TempDir;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::agent::{Agent, Mood};
 use crate::load_s3::options;
 use crate::validators::{CHAIN, PATIENCE, Rules, id, key};
-use crate::wrapped::{Does, Wrapped};
+use crate::wrapped::{Does, Wrapped, reached};
 
 type Store = SidecarStore<MemoryArena, MemoryIndex>;
 
@@ -362,5 +362,39 @@ async fn a_record_that_no_notice_can_say_is_refused_and_the_rest_goes_on() {
     rig.pass();
     rig.fails().await;
     assert_eq!(rig.store.summary().unwrap().jobs, 1, "it is still to be archived");
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_go_on_while_the_records_of_others_wait_for_the_store() {
+    let store = store();
+    for height in 1..=40 {
+        let which = usize::try_from(height).unwrap() % testdata::POOL;
+        let proposal = testdata::proposal(height, 0, &id(0), &[which]);
+        store.store_decided(&proposal, Role::Proposer).unwrap();
+    }
+    // Somebody else's batch is open: no record becomes durable.
+    let (opened, is_open) = oneshot::channel();
+    let (close, closed) = std::sync::mpsc::channel::<()>();
+    let writer = Arc::clone(&store);
+    let writer = std::thread::spawn(move || {
+        writer.shelf().write(|_| {
+            opened.send(()).unwrap();
+            closed.recv().unwrap();
+            Ok::<_, StoreError>(())
+        })
+    });
+    is_open.await.unwrap();
+    let provider = Wrapped::new(memory("a", plain), Does::Right);
+    let mut rig = Rig::start(store, vec![Arc::clone(&provider) as _], 1);
+    // Eight at once, and none of them is written down.
+    reached(&provider.puts, 24).await;
+    assert_eq!(rig.store.summary().unwrap().archived, 0);
+    close.send(()).unwrap();
+    for _ in 1..=40 {
+        rig.archives().await;
+    }
+    writer.join().unwrap().unwrap();
+    assert_eq!(*provider.puts.borrow(), 40, "each was put once");
     rig.end().await;
 }
