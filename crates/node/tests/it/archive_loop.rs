@@ -316,6 +316,21 @@ fn a_restore_that_comes_to_a_hole_says_what_it_wrote() {
 }
 
 #[test]
+fn a_restore_that_comes_to_a_damaged_part_says_what_it_wrote() {
+    let (bench, _) = looped(CONFIG);
+    let path = bench.path("archive").join(&keys(&bench.archive())[1]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let words = format!("restore 0..80 --into {}", bench.path("restored").display());
+    let told = bench.ask_archive(&words).ends(9);
+    for part in ["blocks below it were written", "is damaged"] {
+        assert!(told.err.contains(part), "no {part} in {told:?}");
+    }
+}
+
+#[test]
 fn a_cut_block_whose_part_was_lost_is_read_from_the_parts_in_its_place() {
     let mut bench = Bench::start(READ_THROUGH, 3);
     let blocks = bench.grow(100);
