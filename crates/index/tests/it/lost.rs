@@ -75,14 +75,13 @@ async fn a_source_that_is_behind_the_archive_is_told_of_the_parts_that_it_has_an
     let source = node.source().keeping_parts();
     let running = room.try_archive_with(source, sink.clone(), &mut registry, follow);
     let growing = async {
-        for group in chain[40..].chunks(20) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        for (group, reached) in chain[40..].chunks(20).zip([47, 79, 95]) {
             node.append(group);
-        }
-        let begun = Instant::now();
-        while archived() != Some(95) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", archived());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let begun = Instant::now();
+            while archived() != Some(reached) {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", archived());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
     };
     tokio::select! {

@@ -1,5 +1,6 @@
 //! Archives of another chain with the same number: they are refused before anything is changed.
 
+use prometheus_client::registry::Registry;
 use secateur_archive::{Archive, ArchiveUrl, Settings};
 use secateur_core::Block;
 use secateur_evm::{ChainSpec, Generator};
@@ -41,7 +42,7 @@ async fn an_archive_of_another_chain_is_refused_by_whoever_has_a_block_and_nothi
         let change = |options: &mut ArchivingOptions| options.ack = acknowledge;
         let source = history.source().keeping_parts();
         let refused =
-            room.try_archive_with(source, sink.clone(), &mut Default::default(), change).await;
+            room.try_archive_with(source, sink.clone(), &mut Registry::default(), change).await;
         let error = refused.unwrap_err();
         assert_eq!(error.class(), ErrorClass::ArchiveIo);
         let told = error.to_string();
