@@ -183,6 +183,25 @@ impl Archive {
         Ok(Some((first, last)))
     }
 
+    /// The highest listed part that begins at or below a block. By names alone, from the last day
+    /// back.
+    pub async fn highest(
+        &self,
+        chain_id: u64,
+        at: Height,
+    ) -> Result<Option<PartKey>, ArchiveError> {
+        for day in self.days(chain_id).await?.into_iter().rev() {
+            let keys = listed(self.keys_below(&day_prefix(chain_id, day), None));
+            let below = keys.try_filter(|key| futures_util::future::ready(key.first <= at));
+            let keep = |_, key| futures_util::future::ready(Ok(Some(key)));
+            let last = below.try_fold(None::<PartKey>, keep).await?;
+            if last.is_some() {
+                return Ok(last);
+            }
+        }
+        Ok(None)
+    }
+
     /// The days under which a chain has anything, in their order.
     async fn days(&self, chain_id: u64) -> Result<Vec<Day>, ArchiveError> {
         let prefix = chain_prefix(chain_id);
@@ -228,6 +247,31 @@ impl Archive {
             }
         }
         Ok(None)
+    }
+
+    /// The listed parts that have blocks of a range, in their order; an empty answer if they are more
+    /// than `most`.
+    pub async fn over(
+        &self,
+        chain_id: u64,
+        range: RangeInclusive<Height>,
+        most: usize,
+    ) -> Result<Vec<Manifest>, ArchiveError> {
+        let mut found = Vec::new();
+        let mut keys = std::pin::pin!(self.listed(chain_id));
+        while let Some(key) = keys.try_next().await? {
+            if key.first > *range.end() {
+                break;
+            }
+            if key.last >= *range.start() {
+                found.push(key);
+            }
+            if found.len() > most {
+                return Ok(Vec::new());
+            }
+        }
+        let manifests = found.iter().map(|key| self.manifest(key));
+        futures_util::stream::iter(manifests).buffered(MANIFESTS_AHEAD).try_collect().await
     }
 
     /// A part's manifest.

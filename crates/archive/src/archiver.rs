@@ -1,7 +1,7 @@
 //! The archiver: makes parts of a chain's blocks, and lists each only after it was read back.
 //!
 //! ```text
-//! push ─► stage (synced) ─► publish: upload ─► read back ─► manifest ─► read back ─► Part
+//! push ─► stage (synced) ─► publish: upload ─► read back ─► nobody else's? ─► manifest ─► read back ─► Part
 //!                                                     caller: row, acknowledgement ─► settled
 //! ```
 //!
@@ -12,19 +12,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::TryStreamExt;
 use secateur_core::{Block, BlockHash, Height, Part};
 
-use crate::archive::listed;
 use crate::grain::Filling;
 use crate::part::{PartHeader, PartWriter};
 use crate::place::{Found, Place};
 use crate::remote::{Content, Ensured};
+use crate::rivals::Others;
 use crate::stage::{Stage, Staged};
-use crate::{
-    Archive, ArchiveError, Check, Codec, Digest, Grain, ListedKey, Manifest, Metrics, PartKey,
-};
+use crate::{Archive, ArchiveError, Check, Codec, Digest, Grain, ListedKey, Metrics};
 
 /// What an archiver works with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +48,9 @@ pub struct ArchiverOptions {
     pub check: Check,
     /// How many finished parts may wait for their upload before [`Archiver::push`] refuses.
     pub max_waiting: usize,
+    /// How long an archiver that sees another one's upload of some of the same blocks waits before
+    /// it lists: longer than another one needs from its last look to its manifest.
+    pub grace: Duration,
 }
 
 impl ArchiverOptions {
@@ -65,6 +66,7 @@ impl ArchiverOptions {
             ends: BTreeSet::new(),
             check: Check::Hash,
             max_waiting: 4,
+            grace: Duration::from_secs(10),
         }
     }
 }
@@ -83,8 +85,8 @@ impl ArchiverOptions {
 /// ```
 #[derive(Debug)]
 pub struct Archiver {
-    archive: Archive,
-    options: ArchiverOptions,
+    pub(crate) archive: Archive,
+    pub(crate) options: ArchiverOptions,
     stage: Stage,
     place: Place,
     /// The gap that it was opened in.
@@ -294,54 +296,27 @@ impl Archiver {
 
     async fn upload(&self, staged: &Staged) -> Result<Part, ArchiveError> {
         let manifest = &staged.manifest;
-        if let Some(twin) = self.twin(manifest).await? {
+        if let Others::Twin(twin) = self.others(manifest).await? {
             return Ok(twin);
         }
         let (remote, key) = (&self.archive.remote, manifest.key());
         let content = Content::File(staged.path.clone());
-        let ensured =
-            remote.ensure(&key.object(), &content, manifest.size, manifest.sha256).await?;
+        let ensured = remote.ensure(&key.object(), &content, manifest.size, manifest.sha256).await;
+        // The name is made of our bytes: whatever else lies there is not what it says it is.
+        let ensured = ensured.map_err(|error| match error {
+            ArchiveError::Conflict { key, reason } => ArchiveError::NotWhole { key, reason },
+            other => other,
+        })?;
         if ensured == Ensured::Written {
             remote.metrics.uploaded(manifest.size);
+        }
+        if let Some(twin) = self.contest(manifest).await? {
+            return Ok(twin);
         }
         let bytes = manifest.to_bytes()?;
         let (size, sha256) = (bytes.len() as u64, Digest::of(&bytes));
         remote.ensure(&key.manifest(), &Content::Bytes(bytes.into()), size, sha256).await?;
         Ok(manifest.part(self.archive.provider()))
-    }
-
-    /// A listed part of the same blocks under another name: made by another version of the
-    /// compressor. The same raw bytes are as good; other ones are a conflict, and other ends another
-    /// archiver's.
-    async fn twin(&self, ours: &Manifest) -> Result<Option<Part>, ArchiveError> {
-        let key = ours.key();
-        // Sorts before every part of this day that begins at the same height.
-        let before = PartKey { last: ours.first, digest8: [0; 4], ..key };
-        let keys = self.archive.keys(key.chain_id, Some(&before));
-        let mut keys = std::pin::pin!(listed(keys));
-        while let Some(found) = keys.try_next().await? {
-            if found.first > key.last {
-                break;
-            }
-            if found == key {
-                continue;
-            }
-            if (found.first, found.last) != (key.first, key.last) {
-                let (key, ours) = (found.object(), key.object());
-                return Err(ArchiveError::Overlap { key, ours });
-            }
-            let theirs = self.archive.manifest(&found).await?;
-            let same =
-                |m: &Manifest| (m.first, m.last, m.codec, m.parent_hash, m.last_hash, m.raw_sha256);
-            if same(&theirs) != same(ours) {
-                let reason = format!("it has blocks that {key} has as well");
-                return Err(ArchiveError::Conflict { key: found.object(), reason });
-            }
-            let part = theirs.part(self.archive.provider());
-            self.archive.read_back(&part, Check::Framing).await?;
-            return Ok(Some(part));
-        }
-        Ok(None)
     }
 
     /// The part's row is written and acknowledged: its stage is removed. A part that is not the

@@ -93,6 +93,18 @@ pub enum ArchiveError {
         /// What differs.
         reason: String,
     },
+    /// Bytes lie under a part's name that are not the ones that it is made of.
+    #[error(
+        "{key} is there already with other content ({reason}): it is not whole, its bytes are not what \
+         its name says. It was not overwritten and nothing was listed; remove that object, with the \
+         key that may delete, and start again"
+    )]
+    NotWhole {
+        /// The object.
+        key: String,
+        /// What differs.
+        reason: String,
+    },
     /// A listed part has some of the blocks of one that is to be listed.
     #[error(
         "{key} has blocks that the finished part {ours} has as well: another archiver, with another \

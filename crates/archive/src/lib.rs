@@ -23,6 +23,7 @@ mod part;
 mod place;
 mod refusal;
 mod remote;
+mod rivals;
 mod settings;
 mod stage;
 mod url;

@@ -109,11 +109,14 @@ pub struct VerifyReport {
     pub unlisted: Option<String>,
     /// What cut-off writes left behind: no fault, but bytes that nobody reads.
     pub leftovers: Leftovers,
+    /// Uploaded parts that nobody listed, because another archiver was faster: their blocks are in
+    /// listed parts. No fault either.
+    pub superseded: Leftovers,
     /// Other chains that are in the archive too. Nothing was proved of them.
     pub other_chains: Vec<u64>,
 }
 
-/// Files that cut-off writes left in a directory.
+/// Objects that nobody reads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Leftovers {
     /// How many.
@@ -122,6 +125,14 @@ pub struct Leftovers {
     pub bytes: u64,
     /// The first of them.
     pub first: Option<String>,
+}
+
+impl Leftovers {
+    fn add(&mut self, key: String, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+        self.first.get_or_insert(key);
+    }
 }
 
 impl VerifyReport {
@@ -169,7 +180,7 @@ impl Archive {
         while let Some(name) = names.try_next().await? {
             walk.name(name).await?;
         }
-        Ok(walk.finish())
+        walk.finish().await
     }
 }
 
@@ -184,7 +195,7 @@ struct Walk<'a> {
     /// A manifest whose part must come next.
     manifest: Option<PartKey>,
     /// A part without a manifest; whether that is wrong depends on what comes after it.
-    alone: Option<PartKey>,
+    alone: Option<(PartKey, u64)>,
 }
 
 /// What is known of the listed part below.
@@ -200,10 +211,7 @@ impl Walk<'_> {
     async fn name(&mut self, name: Name) -> Result<(), ArchiveError> {
         let Ok((key, kind)) = PartKey::parse(&name.key) else {
             if self.archive.remote.directory.is_some() && wanted_name(&name.key).is_some() {
-                let left = &mut self.report.leftovers;
-                left.files += 1;
-                left.bytes += name.size;
-                left.first.get_or_insert(name.key);
+                self.report.leftovers.add(name.key, name.size);
                 return Ok(());
             }
             self.report.add(Finding::Foreign { key: name.key });
@@ -217,23 +225,42 @@ impl Walk<'_> {
             Kind::Manifest => self.manifest = Some(key),
             Kind::Object if self.manifest.take().is_some() => self.pair(&key, name.size).await?,
             Kind::Object => {
-                self.settle_alone();
-                self.alone = Some(key);
+                self.settle_alone(None).await?;
+                self.alone = Some((key, name.size));
             }
         }
         Ok(())
     }
 
-    /// An unlisted part that something came after is nobody's work in progress.
-    fn settle_alone(&mut self) {
-        if let Some(key) = self.alone.take() {
+    /// An unlisted part that something came after is nobody's work in progress. If its first block is
+    /// in a listed part, below it or the one that came, it never will be listed.
+    async fn settle_alone(&mut self, came: Option<&PartKey>) -> Result<(), ArchiveError> {
+        let Some((key, size)) = self.alone.take() else { return Ok(()) };
+        if self.below.is_some_and(|below| key.first < below.next)
+            || came.is_some_and(|came| (came.first..=came.last).contains(&key.first))
+        {
+            self.report.superseded.add(key.object(), size);
+        } else if self.is_whole(&key, size).await? {
             self.report.add(Finding::NoManifest { key: key.object() });
+        }
+        Ok(())
+    }
+
+    /// Whether a part without a manifest is what its name says; if not, that is a finding.
+    async fn is_whole(&mut self, key: &PartKey, size: u64) -> Result<bool, ArchiveError> {
+        let before = self.report.progress;
+        let read = self.content(key, None, size).await;
+        // What was proved is what is listed.
+        self.report.progress = Progress { bytes: self.report.progress.bytes, ..before };
+        match read {
+            Ok(_) => Ok(true),
+            Err(error) => self.found::<()>(key, error).map(|_| false),
         }
     }
 
     /// A part with its manifest.
     async fn pair(&mut self, key: &PartKey, size: u64) -> Result<(), ArchiveError> {
-        self.settle_alone();
+        self.settle_alone(Some(key)).await?;
         let manifest = match self.archive.manifest(key).await {
             Ok(manifest) => Some(manifest),
             Err(e) => self.found(key, e)?,
@@ -344,21 +371,21 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    fn finish(mut self) -> VerifyReport {
+    async fn finish(mut self) -> Result<VerifyReport, ArchiveError> {
         if let Some(key) = self.manifest.take() {
             self.report.add(Finding::NoObject { key: key.object() });
         }
         let next = self.below.map_or(0, |below| below.next);
-        match self.alone.take() {
-            Some(key) if self.below.is_none() || key.first == next => {
+        match self.alone.take_if(|(key, _)| self.below.is_none() || key.first == next) {
+            Some((key, size)) if self.is_whole(&key, size).await? => {
                 self.report.unlisted = Some(key.object());
             }
-            Some(key) => self.report.add(Finding::NoManifest { key: key.object() }),
-            None => {}
+            Some(_) => {}
+            None => self.settle_alone(None).await?,
         }
         if let Some(upto) = self.options.upto.filter(|upto| *upto >= next) {
             self.report.add(Finding::Gap { range: next..=upto });
         }
-        self.report
+        Ok(self.report)
     }
 }

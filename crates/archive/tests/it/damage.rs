@@ -308,3 +308,35 @@ async fn what_cut_off_writes_left_is_told_and_swept_and_no_foreign_name_hides_be
         std::fs::remove_file(path).unwrap();
     }
 }
+
+#[tokio::test]
+async fn an_unlisted_part_that_is_not_whole_is_damaged_and_stops_an_archiver_by_its_name() {
+    let blocks = chain::opaque(0, 15, 10);
+    for last in [false, true] {
+        let small = small(&blocks, Codec::Opaque, 5).await;
+        let at = if last { small.parts.len() - 1 } else { 1 };
+        let (object, manifest) = (small.parts[at].locator.key.clone(), small.manifest_of(at));
+        let whole = small.get(&object).await;
+        small.remove(&manifest).await;
+        let mut flipped = whole.to_vec();
+        flipped[whole.len() / 2] ^= 1;
+        let cut = whole.slice(..whole.len() / 2);
+        for bytes in [Bytes::from(flipped), cut] {
+            small.put(&object, bytes).await;
+            for depth in [Depth::Hashes, Depth::Full] {
+                let report = verify(&small.archive, depth).await;
+                let damaged = |finding: &Finding| matches!(finding, Finding::Damaged { key, .. } if *key == object);
+                assert!(report.findings.iter().any(damaged), "{report:?}");
+                assert_eq!(report.unlisted, None);
+            }
+            let stage = tempfile::tempdir().unwrap();
+            let options = options(stage.path(), Codec::Opaque, 5);
+            let error = archive_all(&small.archive, options, &blocks).await.unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains("remove that object") && told.contains(&object), "{told}");
+        }
+        small.put(&object, whole).await;
+        let found = small.full().await.found;
+        assert_eq!(found, if last { 0 } else { 2 }, "it has no manifest, and leaves a gap");
+    }
+}

@@ -115,7 +115,7 @@ async fn a_part_that_reads_back_wrong_is_never_listed() {
     let error = archiver.publish().await.unwrap_err();
     assert!(matches!(error, ArchiveError::ReadBack { .. }) && error.is_retryable(), "{error}");
     let error = archiver.publish().await.unwrap_err();
-    assert!(matches!(error, ArchiveError::Conflict { .. }), "{error}");
+    assert!(matches!(error, ArchiveError::NotWhole { .. }), "{error}");
     bucket.healthy();
     let report = verify(&archive, Depth::Full).await;
     assert_eq!((report.last, report.unlisted.is_some()), (None, true));

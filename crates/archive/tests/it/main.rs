@@ -15,6 +15,7 @@ mod faults;
 mod grain;
 mod listing;
 mod part;
+mod rivals;
 mod s3;
 mod vector;
 mod whole;

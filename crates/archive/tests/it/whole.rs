@@ -120,7 +120,7 @@ async fn another_object_under_a_parts_name_is_told_and_neither_overwritten_nor_l
     let stage = tempfile::tempdir().unwrap();
     let options = options(stage.path(), Codec::Opaque, 5);
     let error = archive_all(&archive, options.clone(), &blocks).await.unwrap_err();
-    assert!(matches!(&error, ArchiveError::Conflict { .. }), "{error}");
+    assert!(matches!(&error, ArchiveError::NotWhole { .. }), "{error}");
     assert!(!error.is_retryable());
     assert_eq!(std::fs::read(&object).unwrap(), bytes);
     assert!(!manifest.exists());

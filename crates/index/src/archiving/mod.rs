@@ -6,10 +6,12 @@
 //! it finds: parts in the archive that the index does not know, parts that the index knows and the
 //! archive does not have, gaps, parts that the source does not know, and finished parts in the stage.
 
+mod acks;
+mod chain;
 mod metrics;
 mod notes;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,15 +30,8 @@ use crate::source::{Blocks, Source, SourceBlock, SourceStatus, status_of};
 use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, stopped, unix_now};
 use crate::{IndexError, PartRow, Sink};
 
-/// Parts that are looked at together.
-const PAGE: usize = 256;
 /// How often the head is asked for.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// What a node says of blocks that it knows in another part.
-const ELSEWHERE: &str = "in the part ";
-/// What it says of a part that is not in its own archive.
-const OTHER_ARCHIVE: &str = "this node's archive is ";
 
 /// How archiving works.
 #[derive(Debug, Clone)]
@@ -113,8 +108,17 @@ impl<S, K> std::fmt::Debug for Archiving<S, K> {
 /// What is remembered from one look at the archive to the next.
 #[derive(Debug, Default)]
 struct Memory {
+    /// Whether the archive has any part.
+    begun: bool,
+    /// Parts that the index noted and the archive does not have, by their first block, with their
+    /// last one. Their rows stay for as long as nothing is listed in their place.
+    gone: BTreeMap<Height, Height>,
+    /// How many of those were told of.
+    told_gone: usize,
     /// Where parts ended that the index noted and the archive does not have.
     ends: BTreeSet<Height>,
+    /// The last block of a part that the source is to know, and does not have the blocks of yet.
+    awaited: Option<Height>,
     /// Gaps that were told of.
     told: HashSet<RangeInclusive<Height>>,
 }
@@ -215,19 +219,13 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         memory: &mut Memory,
     ) -> Result<Option<End>, IndexError> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
-        self.agree_with_archive(&mut memory.ends).await?;
-        if self.options.ack {
-            let again = self.acknowledge_again(status.archived, status.pruned_before);
-            // The source may read a part for long. Whatever it does not hear of now, it does next time.
-            tokio::select! {
-                () = stopped(stop.clone()) => return Ok(Some(End::Stopped)),
-                acknowledged = again => acknowledged?,
-            }
-        }
+        self.same_chain(&status).await?;
+        self.agree_with_archive(memory).await?;
+        self.acknowledge_again(&status, stop, memory).await?;
         let mut archiver = self.open(first, &status, memory).await?;
         let mut blocks = self.source.blocks(Some(archiver.next_height()), true);
         let (mut idle, mut looked) = (Backoff::new(), Instant::now());
-        self.publish(&mut archiver, stop).await?;
+        self.publish(&mut archiver, stop, memory).await?;
         loop {
             if archiver.is_filled() {
                 return Ok(None);
@@ -244,6 +242,10 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 looked = Instant::now();
                 if let Some(head) = self.source.head().await? {
                     self.metrics.look(&archiver.metrics().snapshot(), head);
+                    if memory.awaited.is_some_and(|last| last <= head) {
+                        let status = self.source.status().await?;
+                        self.acknowledge_again(&status, stop, memory).await?;
+                    }
                 }
             }
             let Some(block) = next else {
@@ -256,9 +258,10 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 }
             };
             idle.reset();
-            archiver.push(&self.whole(block)?).await.map_err(explain)?;
+            let block = self.whole(block)?;
+            archiver.push(&block).await.map_err(|error| self.explain_push(error))?;
             if archiver.waiting() > 0 {
-                self.publish(&mut archiver, stop).await?;
+                self.publish(&mut archiver, stop, memory).await?;
             }
         }
     }
@@ -271,9 +274,8 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         status: &SourceStatus,
         memory: &mut Memory,
     ) -> Result<Archiver, IndexError> {
-        let begun = self.sink.last_part().await?.is_some();
         let oldest = status.oldest.unwrap_or(0);
-        let first = first.unwrap_or(if begun { 0 } else { oldest });
+        let first = first.unwrap_or(if memory.begun { 0 } else { oldest });
         let mut options = ArchiverOptions::new(
             self.options.stage.clone(),
             self.options.chain_id,
@@ -320,38 +322,26 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         Ok(Block { meta, payloads: block.payloads })
     }
 
-    /// Acknowledges parts that the source does not know, as far as it has their blocks.
-    async fn acknowledge_again(
-        &self,
-        archived: Option<Height>,
-        pruned_before: Option<Height>,
-    ) -> Result<(), IndexError> {
-        let behind = |height: Option<Height>| height.map_or(0, |height| height.saturating_add(1));
-        let mut from = behind(archived).max(behind(pruned_before));
-        loop {
-            let rows = self.sink.parts(from, PAGE).await?;
-            let Some(last) = rows.last() else { return Ok(()) };
-            from = last.block_to.saturating_add(1);
-            for row in &rows {
-                self.acknowledge(&part_of(row)).await?;
-            }
-        }
-    }
-
     /// Uploads, notes and acknowledges whatever is finished. One that is not acknowledged because it
     /// was asked to stop stays in the stage.
     async fn publish(
         &self,
         archiver: &mut Archiver,
         stop: &watch::Receiver<bool>,
+        memory: &mut Memory,
     ) -> Result<(), IndexError> {
         while let Some(part) = archiver.publish().await.map_err(explain)? {
-            let at = unix_now();
-            self.sink.add_part(row_of(&part)?, at).await?;
+            let (row, at) = (row_of(&part)?, unix_now());
+            self.replace_gone(&row, memory).await?;
+            self.sink.add_part(row, at).await?;
             if self.options.ack {
-                tokio::select! {
+                let taken = tokio::select! {
                     () = stopped(stop.clone()) => return Ok(()),
-                    acknowledged = self.acknowledge(&part) => acknowledged?,
+                    taken = self.acknowledge(&part) => taken?,
+                };
+                if !taken {
+                    // Its row is what it is acknowledged from, later.
+                    memory.awaited.get_or_insert(part.last);
                 }
             }
             archiver.settled(&part).await.map_err(explain)?;
@@ -368,34 +358,5 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             );
         }
         Ok(())
-    }
-
-    async fn acknowledge(&self, part: &Part) -> Result<(), IndexError> {
-        let Err(error) = self.source.ack_archived(part).await else { return Ok(()) };
-        let IndexError::Refused(reason) = error else { return Err(error) };
-        let key = &part.locator.key;
-        // A source that has cut the part's blocks meanwhile cannot compare them, and need not.
-        let status = self.source.status().await?;
-        if status.pruned_before.is_some_and(|cut| cut >= part.first) {
-            tracing::warn!(reason, key, "the source does not take a part that it has cut");
-            return Ok(());
-        }
-        let provider = &part.locator.provider;
-        let known = status.archived.is_some_and(|archived| archived >= part.last);
-        // Its own parts of this very archive have all of these blocks: nothing waits for this one.
-        if known && reason.contains(&format!("{provider}/chain=")) {
-            let told =
-                "the source knows other parts of these blocks in this archive, and keeps to them";
-            tracing::warn!(reason, key, "{told}");
-            return Ok(());
-        }
-        let advice = if reason.contains(ELSEWHERE) || reason.contains(OTHER_ARCHIVE) {
-            "if this archive is a copy beside the one that the node knows, set archive.acknowledge = \
-             false"
-        } else {
-            "check that the archive and the source are of the same chain"
-        };
-        let (key, provider, advice) = (key.clone(), provider.clone(), advice);
-        Err(IndexError::PartRefused { key, provider, reason, advice })
     }
 }

@@ -15,7 +15,7 @@ use super::{PostgresSink, decode, notes, read};
 use crate::sink::sqlite::SqliteReader;
 use crate::sink::{IndexReader, MAX_PAGE};
 use crate::{
-    BlockRow, DailyRow, IndexError, LogRow, Rows, TxRow, cursor_from_json, cursor_to_json,
+    BlockRow, DailyRow, IndexError, LogRow, PartRow, Rows, TxRow, cursor_from_json, cursor_to_json,
 };
 
 const DOING: &str = "promoting an index";
@@ -94,7 +94,7 @@ pub async fn promote(
 ) -> Result<Promoted, IndexError> {
     let source = Source::read(from).await?;
     let end = source.cursor.block_number;
-    let mut at = begin(to, &source).await?;
+    let mut at = begin(from, to, &source).await?;
     if let Some(first) = from.next_block(at).await? {
         // A target that is already further is only compared.
         at = first.max(at);
@@ -161,12 +161,7 @@ impl Target {
                 "the target is being filled from an index of {mark}, and this one is of {}",
                 source.mark
             )),
-            Some(_) => self.done.filter(|done| self.cursor != Some(*done)).map(|done| {
-                format!(
-                    "an index was moved here up to block {done}, and a worker has gone on with it \
-                     since. Go on with that one, or promote into a fresh database"
-                )
-            }),
+            Some(_) => self.done.filter(|done| self.cursor != Some(*done)).map(gone_on),
             None => (self.used || self.cursor.is_some()).then(|| {
                 "the target holds other data already; promote into a fresh database".to_owned()
             }),
@@ -174,14 +169,70 @@ impl Target {
     }
 }
 
+/// What is said of a target that is more than was moved to it.
+fn gone_on(done: Height) -> String {
+    format!(
+        "an index was moved here up to block {done}, and a worker has gone on with it since. Go on \
+         with that one, or promote into a fresh database"
+    )
+}
+
+/// The parts that an index notes, in their order, a page at a time.
+struct Parts<'a, R> {
+    index: &'a R,
+    page: std::vec::IntoIter<PartRow>,
+    at: Option<Height>,
+}
+
+impl<'a, R: IndexReader> Parts<'a, R> {
+    fn of(index: &'a R) -> Self {
+        Self { index, page: Vec::new().into_iter(), at: Some(0) }
+    }
+
+    async fn next(&mut self) -> Result<Option<PartRow>, IndexError> {
+        if self.page.len() == 0
+            && let Some(first) = self.at
+        {
+            let page = self.index.list_parts(first, MAX_PAGE).await?;
+            self.at = page.last().and_then(|part| part.block_from.checked_add(1));
+            self.page = page.into_iter();
+        }
+        Ok(self.page.next())
+    }
+}
+
+/// Whether the target notes every part that the source does, and more: its worker archives, without
+/// a new block.
+async fn notes_more(from: &SqliteReader, to: &PostgresSink) -> Result<bool, IndexError> {
+    let (mut ours, mut theirs, mut more) = (Parts::of(from), Parts::of(to), false);
+    let mut wanted = ours.next().await?;
+    while let Some(part) = theirs.next().await? {
+        if wanted.as_ref() == Some(&part) {
+            wanted = ours.next().await?;
+        } else {
+            more = true;
+        }
+    }
+    Ok(more && wanted.is_none())
+}
+
 /// Looks at the target: empty, or begun from this source. Gives back where to go on. One that is done
 /// stays so, unless there is more to move.
-async fn begin(to: &PostgresSink, source: &Source) -> Result<Height, IndexError> {
+async fn begin(
+    from: &SqliteReader,
+    to: &PostgresSink,
+    source: &Source,
+) -> Result<Height, IndexError> {
     let mut client = to.client().await?;
     let transaction = client.transaction().await.told(DOING)?;
     let target = Target::read(&transaction).await?;
     if let Some(why) = target.objection(source) {
         return Err(refused(why));
+    }
+    if let Some(done) = target.done
+        && notes_more(from, to).await?
+    {
+        return Err(refused(gone_on(done)));
     }
     if target.mark.is_none() {
         set_meta(&transaction, MARK, &source.mark).await?;

@@ -292,8 +292,11 @@ impl<S: Source, K: Sink> Worker<S, K> {
         if self.options.on_pruned != OnPruned::Rebase {
             return Ok(false);
         }
-        // Nothing is missing in an index that has nothing: it begins at the oldest block.
-        let Some(cursor) = self.sink.cursor().await? else { return Ok(true) };
+        // Nothing is missing in an index that has nothing: it begins at the oldest block, unless that
+        // is above the last wanted one.
+        let Some(cursor) = self.sink.cursor().await? else {
+            return Ok(self.options.until.is_none_or(|until| until > pruned_before_block));
+        };
         let (from, to) = (cursor.block_number, pruned_before_block);
         if from > to {
             return Ok(false);

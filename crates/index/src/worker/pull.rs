@@ -133,6 +133,12 @@ impl<S: Source> Puller<'_, S> {
             match next {
                 Ok(Some(block)) => {
                     let height = block.height;
+                    // An index without a cursor begins at the oldest block, which may be above the
+                    // last wanted one: then all that is wanted is cut.
+                    if let Some(wanted) = self.until.filter(|until| height > *until) {
+                        let pruned_before_block = height.saturating_sub(1);
+                        return Err(IndexError::Pruned { wanted, pruned_before_block });
+                    }
                     idle.reset();
                     pulled += 1;
                     self.note(height, rate.note(Instant::now(), pulled), tip_at);

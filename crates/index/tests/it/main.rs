@@ -11,7 +11,9 @@
 mod archive;
 mod chain;
 mod grpc;
+mod lost;
 mod metrics;
+mod other_chain;
 mod pipeline;
 mod resume;
 mod worker;

@@ -139,6 +139,25 @@ async fn an_index_that_was_moved_stays_whole_whatever_is_promoted_onto_it() {
 }
 
 #[tokio::test]
+async fn an_index_whose_worker_noted_parts_since_it_was_moved_is_refused_and_left_alone() {
+    let (_directory, sqlite) = source().await;
+    let (sink, url) = fresh().await;
+    promote(&sqlite, &sink, |_| ()).await.unwrap();
+    promote(&sqlite, &sink, |_| ()).await.unwrap();
+    let mut part = sqlite.list_parts(0, 1).await.unwrap().remove(0);
+    (part.block_from, part.block_to, part.object_key) = (2_040, 2_539, "part=2040".into());
+    sink.add_part(part, GENESIS).await.unwrap();
+    let before = dump(&url).await;
+    let error = promote(&sqlite, &sink, |_| ()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Refused, "{error}");
+    for told in ["a worker has gone on with it since", "nothing was changed"] {
+        assert!(error.to_string().contains(told), "no {told} in {error}");
+    }
+    assert_eq!(dump(&url).await, before);
+    sink.check_whole().await.unwrap();
+}
+
+#[tokio::test]
 async fn one_that_was_broken_off_goes_on_where_it_was() {
     let (_directory, sqlite) = source().await;
     let (sink, url) = fresh().await;

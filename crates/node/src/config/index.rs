@@ -27,6 +27,11 @@ pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
     if let Some(sink) = &args.sink {
         no_password("sink", sink)?;
     }
+    if args.archive.as_deref().is_some_and(str::is_empty) {
+        // An unset variable, most likely: nothing would be archived, and nothing said.
+        let told = "--archive is empty; name a directory or s3://bucket/prefix, or leave it out";
+        return Err(NodeError::Usage(told.into()).into());
+    }
     let many = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
     layers.flag("index.source", "source", args.source.clone());
     layers.flag("index.sink", "sink", args.sink.clone());

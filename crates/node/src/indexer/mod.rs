@@ -90,7 +90,10 @@ async fn with_source<S: Source>(
     match &job.sink {
         RowsInto::Sqlite(path) => {
             if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent)?;
+                std::fs::create_dir_all(parent).map_err(|error| {
+                    let parent = parent.display();
+                    IndexError::sink(format!("making the directory {parent}: {error}"))
+                })?;
             }
             let sink = SqliteSink::open(path)?;
             let reader = sink.reader();

@@ -61,6 +61,12 @@ async fn share<S: Source, K: Sink>(
     // A source that does not speak of itself says at least how far it goes.
     let head = if status.head.is_some() { status.head } else { crew.source.head().await? };
     let Some(head) = head else { return Ok(()) };
+    if let (Some(wanted), Some(oldest)) = (job.to, status.oldest)
+        && wanted < oldest
+        && crew.sink.cursor().await?.is_none()
+    {
+        return Err(IndexError::Pruned { wanted, pruned_before_block: oldest - 1 });
+    }
     let past = job.to.map_or(head, |to| to.min(head)).saturating_add(1);
     // A plan makes so many leases at a time.
     loop {

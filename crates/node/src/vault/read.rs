@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use secateur_archive::{Check, Codec};
+use secateur_archive::{ArchiveError, Check, Manifest};
 use secateur_core::{Block, BlockHash, Height, Locator, Part, TxId, receipts, tx_index};
 use secateur_store::ground::disk::DiskStore;
 
+use super::frames::Origin;
 use super::{Vault, failed};
 use crate::service::ApiError;
 
 /// Blocks that a lookup by hash looks through at most, where only a range is known.
 const MOST_SEARCHED: u64 = 4_096;
+/// Parts in the place of one that is missing: more are not looked at.
+const MOST_INSTEAD: usize = 256;
 
 /// A block that came from the archive, and where it is there.
 #[derive(Debug, Clone)]
@@ -121,42 +124,83 @@ impl Vault {
             // It is in another archive than the one we may ask.
             return Ok(None);
         }
+        let chain_id = store.header().chain_id;
         let kept = self.frames.lock().get(height);
-        let (codec, block) = if let Some(kept) = kept {
+        let (origin, block) = if let Some(kept) = kept {
             kept
         } else {
             let left = deadline.saturating_duration_since(Instant::now());
-            let loading = async { tokio::time::timeout(left, self.load(&part, height)).await };
-            let (codec, blocks) = Self::wait(loading)?.map_err(|_| ApiError::Timeout)??;
-            self.frames.lock().keep(codec, &blocks);
+            let loading =
+                async { tokio::time::timeout(left, self.load(chain_id, &part, height)).await };
+            let loaded = Self::wait(loading)?.map_err(|_| ApiError::Timeout)?;
+            let (origin, blocks) = loaded.map_err(|error| failed(&error))?;
+            self.frames.lock().keep(origin.clone(), &blocks);
             let block = blocks.into_iter().find(|block| block.meta.height == height);
             let Some(block) = block else { return Ok(None) };
-            (codec, block)
+            (origin, block)
         };
-        recomputed(part, codec, store.header().chain_id, block).map(Some)
+        recomputed(origin, chain_id, block).map(Some)
     }
 
     /// The blocks of the frame that holds a block. They link to one another; nothing else is known
-    /// of them yet.
+    /// of them yet. Where the part that is known is missing, the one in its place is read.
     async fn load(
+        &self,
+        chain_id: u64,
+        part: &Part,
+        height: Height,
+    ) -> Result<(Origin, Vec<Arc<Block>>), ArchiveError> {
+        let missing = match self.frame(part, height).await {
+            Err(error @ ArchiveError::Missing { .. }) => error,
+            loaded => return loaded,
+        };
+        let range = part.first..=part.last;
+        let listed = self.archive.over(chain_id, range, MOST_INSTEAD).await?;
+        let found = listed.iter().find(|manifest| manifest.covers(height));
+        let Some(instead) = found.filter(|_| stands_for(&listed, part)) else {
+            return Err(missing);
+        };
+        let instead = instead.part(self.archive.provider());
+        let (key, gone) = (&instead.locator.key, &part.locator.key);
+        tracing::debug!(gone, key, height, "a part is missing; the one in its place is read");
+        self.frame(&instead, height).await
+    }
+
+    async fn frame(
         &self,
         part: &Part,
         height: Height,
-    ) -> Result<(Codec, Vec<Arc<Block>>), ApiError> {
-        let reader = self.archive.reader(part).await.map_err(|error| failed(&error))?;
-        let blocks = reader.frame_around(height).await.map_err(|error| failed(&error))?;
-        Ok((reader.header().codec, blocks.into_iter().map(Arc::new).collect()))
+    ) -> Result<(Origin, Vec<Arc<Block>>), ArchiveError> {
+        let reader = self.archive.reader(part).await?;
+        let blocks = reader.frame_around(height).await?;
+        let origin = Origin { codec: reader.header().codec, locator: part.locator.clone() };
+        Ok((origin, blocks.into_iter().map(Arc::new).collect()))
     }
 }
 
+/// Whether listed parts are of the same blocks as the part that was verified here: they have all of
+/// them, each stands on the one below it, and one of the ends is the part's own.
+fn stands_for(listed: &[Manifest], part: &Part) -> bool {
+    let (Some(first), Some(last)) = (listed.first(), listed.last()) else { return false };
+    let follows = |pair: &[Manifest]| match pair {
+        [below, above] => {
+            below.last.checked_add(1) == Some(above.first) && below.last_hash == above.parent_hash
+        }
+        _ => true,
+    };
+    let begins = first.first == part.first;
+    let ends = last.last == part.last;
+    listed.windows(2).all(follows)
+        && first.first <= part.first
+        && last.last >= part.last
+        && (begins || ends)
+        && (!begins || first.parent_hash == part.parent_hash)
+        && (!ends || last.last_hash == part.last_hash)
+}
+
 /// Recomputes a block from its bytes; one that is not what it says is never served.
-fn recomputed(
-    part: Part,
-    codec: Codec,
-    chain_id: u64,
-    block: Arc<Block>,
-) -> Result<Archived, ApiError> {
-    let locator = part.locator;
+fn recomputed(origin: Origin, chain_id: u64, block: Arc<Block>) -> Result<Archived, ApiError> {
+    let Origin { codec, locator } = origin;
     match Check::Full.block(codec, chain_id, &block) {
         Ok(()) => Ok(Archived { block, locator }),
         Err(error) => {

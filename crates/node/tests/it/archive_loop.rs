@@ -314,3 +314,52 @@ fn a_restore_that_comes_to_a_hole_says_what_it_wrote() {
         assert!(told.err.contains(part), "no {part} in {told:?}");
     }
 }
+
+#[test]
+fn a_restore_that_comes_to_a_damaged_part_says_what_it_wrote() {
+    let (bench, _) = looped(CONFIG);
+    let path = bench.path("archive").join(&keys(&bench.archive())[1]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let words = format!("restore 0..80 --into {}", bench.path("restored").display());
+    let told = bench.ask_archive(&words).ends(9);
+    for part in ["blocks below it were written", "is damaged"] {
+        assert!(told.err.contains(part), "no {part} in {told:?}");
+    }
+}
+
+#[test]
+fn a_cut_block_whose_part_was_lost_is_read_from_the_parts_in_its_place() {
+    let mut bench = Bench::start(READ_THROUGH, 3);
+    let blocks = bench.grow(100);
+    let to = bench.archive();
+    let more = |blocks: u64| format!("--archive {to} --part-blocks {blocks} --once");
+    bench.index("index", &more(30)).ends(0);
+    let lost = keys(&to)[1].clone();
+    for ending in ["zst", "json"] {
+        std::fs::remove_file(bench.path("archive").join(&lost).with_extension(ending)).unwrap();
+    }
+    // An index that does not remember the part, and a part above it that was cut otherwise.
+    let above = keys(&to)[1].clone();
+    for ending in ["zst", "json"] {
+        std::fs::remove_file(bench.path("archive").join(&above).with_extension(ending)).unwrap();
+    }
+    bench.index("fresh", &more(20)).ends(0);
+    assert!(!keys(&to).contains(&lost));
+    assert_eq!(bench.prune(5), Some(89));
+    for height in [30, 49, 70, 89] {
+        let block = &blocks[usize::try_from(height).unwrap()];
+        for _ in 0..2 {
+            assert_eq!(get(&bench, block_ref::Ref::Number(height)).unwrap(), wire(block));
+        }
+    }
+    // Without all of them nothing says that they are the blocks that were verified here.
+    let key = keys(&to).pop().unwrap();
+    for ending in ["zst", "json"] {
+        std::fs::remove_file(bench.path("archive").join(&key).with_extension(ending)).unwrap();
+    }
+    let error = get(&bench, block_ref::Ref::Number(65)).unwrap_err();
+    assert!(error.message().contains("is missing in the archive"), "{error:?}");
+}

@@ -92,3 +92,32 @@ fn what_cannot_be_done_has_an_exit_code_of_its_own() {
     let done = bench.index("x", "--once --json").ends(0).json();
     assert_eq!((&done["indexed"], &done["archived"]), (&2.into(), &serde_json::Value::Null));
 }
+
+#[test]
+fn a_fresh_index_that_wants_only_pruned_blocks_is_told_so_and_writes_nothing() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(60);
+    let boundary = bench.prune(15).unwrap();
+    for more in ["--to 10", "--to 10 --once --on-pruned rebase"] {
+        let told = bench.index("fresh", more).ends(3).complains("block 10 is pruned");
+        assert!(told.err.contains(&format!("from there up to {boundary}")), "{told:?}");
+        let rows = bench.rows("fresh");
+        assert!(!rows.iter().any(|row| row.starts_with("blocks")), "{rows:?}");
+    }
+    // What it may have is still to be had.
+    bench.index("fresh", &format!("--to {}", boundary + 1)).ends(0);
+    let blocks = bench.rows("fresh").into_iter().filter(|row| row.starts_with("blocks"));
+    assert_eq!(blocks.count(), 1);
+}
+
+#[test]
+fn an_index_in_a_place_that_cannot_be_made_and_an_archive_without_a_name_are_refused() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(5);
+    std::fs::write(bench.path("file"), "no directory").unwrap();
+    let told = bench.index("file/below", "--once").ends(7);
+    let place = bench.path("file/below");
+    assert!(told.err.contains(place.to_str().unwrap()), "{told:?}");
+    bench.index("index", "--once --archive=").ends(2).complains("--archive is empty");
+    assert!(!bench.path("index").exists(), "nothing was begun");
+}

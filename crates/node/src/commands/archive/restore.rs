@@ -108,7 +108,9 @@ async fn copy(
     let ends = archive.ends(*chain_id).await?.map_or(first, |(_, last)| last);
     let all = whole(first, last, ends);
     let mut listed = pin!(archive.parts(*chain_id, first));
-    while let Some(manifest) = listed.try_next().await? {
+    while let Some(manifest) =
+        listed.try_next().await.map_err(|error| broken(&restored, next, error))?
+    {
         if last.is_some_and(|last| next > last) {
             break;
         }
@@ -120,9 +122,12 @@ async fn copy(
             ))
             .into());
         }
-        let reader = archive.reader(&manifest.part(archive.provider())).await?;
+        let reader = archive.reader(&manifest.part(archive.provider())).await;
+        let reader = reader.map_err(|error| broken(&restored, next, error))?;
         let mut scan = reader.scan(Check::Full);
-        while let Some(mut blocks) = scan.next_blocks().await? {
+        while let Some(mut blocks) =
+            scan.next_blocks().await.map_err(|error| broken(&restored, next, error))?
+        {
             let wanted = |block: &Block| {
                 let height = block.meta.height;
                 height >= next && last.is_none_or(|last| height <= last)
@@ -145,6 +150,18 @@ async fn copy(
     }
     restored.head = data.store.head();
     Ok(restored)
+}
+
+/// What is said when the archive fails in the middle: what was written by then is there.
+fn broken(restored: &Restored, next: Height, error: ArchiveError) -> anyhow::Error {
+    if restored.written == 0 {
+        return error.into();
+    }
+    let written = blocks(restored.written);
+    anyhow::Error::from(error).context(format!(
+        "restoring broke off at block {next}: {written} below it were written, and stay. Once the \
+         archive is mended, restore again: it goes on behind them"
+    ))
 }
 
 /// How many blocks there are to restore from an archive that ends with a height.

@@ -88,6 +88,8 @@ fn value(report: &VerifyReport) -> Value {
         "unlisted": report.unlisted,
         "leftover_files": report.leftovers.files,
         "leftover_bytes": report.leftovers.bytes,
+        "superseded": report.superseded.files,
+        "superseded_bytes": report.superseded.bytes,
         "other_chains": report.other_chains,
     })
 }
@@ -117,6 +119,17 @@ fn text(report: &VerifyReport) -> String {
             format_args!(
                 "{files} of {} from writes that were cut off, such as {first}: no part of the \
                  archive; an archiver removes them, and so may you while none runs",
+                format_bytes(*bytes)
+            ),
+        );
+    }
+    if let Leftovers { files, bytes, first: Some(first) } = &report.superseded {
+        let objects = plural(*files, "object");
+        sheet.row(
+            "superseded",
+            format_args!(
+                "{objects} of {} that nobody listed, such as {first}: other parts have the blocks; \
+                 nobody reads it, and it may be removed",
                 format_bytes(*bytes)
             ),
         );
