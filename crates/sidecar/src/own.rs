@@ -9,7 +9,7 @@ use secateur_core::Height;
 use secateur_store::{Arena, Index};
 
 use crate::book::{Book, Facts};
-use crate::engine::{ArchiveRecord, BlobKey, Marked, Unpermitted};
+use crate::engine::{ArchiveRecord, BlobKey, HeightRecord, Marked, Unpermitted};
 use crate::notice::sign;
 use crate::{SidecarError, ValidatorId};
 
@@ -17,6 +17,18 @@ impl<A: Arena, I: Index> Book<A, I> {
     /// Whether this node may sign for a height under this name, now: as a validator of the height,
     /// with the key of that term, as its proposer or once others may.
     pub fn may_sign(&self, signer: &ValidatorId, height: Height) -> Result<(), SidecarError> {
+        let record = self.store.height(height)?.ok_or(SidecarError::Unknown(height))?;
+        self.may_sign_for(signer, &record, self.head()?)
+    }
+
+    /// The same for what was decided at a height, with `head` the newest one.
+    pub(crate) fn may_sign_for(
+        &self,
+        signer: &ValidatorId,
+        record: &HeightRecord,
+        head: Height,
+    ) -> Result<(), SidecarError> {
+        let height = record.height;
         let refuse = |why| Err(SidecarError::MayNotSign { height, signer: signer.clone(), why });
         let Some(key) = &self.key else { return refuse(Unpermitted::NoKey) };
         match self.verifier.validators.key_at(signer, height) {
@@ -24,13 +36,12 @@ impl<A: Arena, I: Index> Book<A, I> {
             Some(there) if there != key.public_key() => return refuse(Unpermitted::OtherKey),
             Some(_) => {}
         }
-        let record = self.store.height(height)?.ok_or(SidecarError::Unknown(height))?;
         if record.proposer == *signer {
             return Ok(());
         }
         match self.verifier.signers.open_to_all_from(height) {
             None => refuse(Unpermitted::NotProposer),
-            Some(from) if self.head()? < from => refuse(Unpermitted::NotYet),
+            Some(from) if head < from => refuse(Unpermitted::NotYet),
             Some(_) => Ok(()),
         }
     }

@@ -64,6 +64,8 @@ pub fn run(setting: &Setting) -> Result<Report> {
         let (took, theirs) = both(round % 2 == 1)?;
         ours.push(rate(took));
         bare.push(rate(theirs));
+        let (ours, bare) = (rate(took) / 1e6, rate(theirs) / 1e6);
+        eprintln!("{NAME}: ours {ours:.0} MB/s, bare {bare:.0} MB/s");
         ratios.push(share(theirs.as_secs_f64(), took.as_secs_f64()));
     }
     std::fs::remove_dir_all(&all)?;

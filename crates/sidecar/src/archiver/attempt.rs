@@ -129,9 +129,8 @@ impl<A: Arena, I: Index> Attempt<A, I> {
     async fn read(&self, key: BlobKey) -> Result<(BlobTags, Bytes, u64), AttemptError> {
         let (chain_id, book, signer) = (self.chain_id, Arc::clone(&self.book), self.signer.clone());
         let read = move |store: &SidecarStore<A, I>| {
-            book.may_sign(&signer, key.height)?;
-            let blob = store.get_blob(key.height, key.index)?;
-            let height = store.height(key.height)?.ok_or(SidecarError::Unknown(key.height))?;
+            let (height, blob, head) = store.to_archive(key)?;
+            book.may_sign_for(&signer, &height, head)?;
             let tags = BlobTags {
                 chain_id,
                 height: key.height,
@@ -142,8 +141,7 @@ impl<A: Arena, I: Index> Attempt<A, I> {
                 proposer: height.proposer,
                 blob_keccak: blob.meta.keccak,
             };
-            let now = store.summary()?.latest_decided.unwrap_or(key.height);
-            Ok((tags, blob.blob, now))
+            Ok((tags, blob.blob, head))
         };
         blocking(&self.book.store, read).await.map_err(|error| {
             if error.is_gone() { AttemptError::Gone(error) } else { AttemptError::Store(error) }

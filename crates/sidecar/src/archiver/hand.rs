@@ -15,8 +15,10 @@ use crate::engine::{BlobKey, Job};
 /// Ended attempts that may wait for the commit of those before them, for each that may be under way.
 const UNWRITTEN: usize = 4;
 
-/// How long what has ended may wait for others that could share its commit.
-const LINGER: Duration = Duration::from_millis(10);
+/// How many share a commit if they can, for each that may be under way,
+const TOGETHER: usize = 2;
+/// and how long the first of them may wait for the others.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// What an attempt came to.
 pub(super) type Outcome = (Job, Result<Made, AttemptError>);
@@ -60,11 +62,11 @@ impl InHand {
         Ok(())
     }
 
-    /// In how long what has ended should be written down: with as many as are under way at once,
-    /// with the last, or after a moment. None if nothing has.
+    /// In how long what has ended should be written down: when there are many, with the last one that
+    /// is under way, or after a moment. None if nothing has.
     pub(super) fn ripe_in(&self, at_once: usize) -> Option<Duration> {
         let since = self.since?;
-        if self.ended.len() >= at_once || self.attempts.is_empty() {
+        if self.ended.len() >= at_once.saturating_mul(TOGETHER) || self.attempts.is_empty() {
             return Some(Duration::ZERO);
         }
         Some(LINGER.saturating_sub(since.elapsed()))
@@ -115,7 +117,7 @@ mod tests {
         hand.end(one).unwrap();
         let soon = hand.ripe_in(8).unwrap();
         assert!(soon <= LINGER && !soon.is_zero(), "{soon:?}");
-        assert_eq!(hand.ripe_in(1), Some(Duration::ZERO), "there are enough");
+        assert_eq!(hand.ripe_in(0), Some(Duration::ZERO), "there are enough");
         tokio::time::sleep(LINGER).await;
         assert_eq!(hand.ripe_in(8), Some(Duration::ZERO), "it waited long enough");
         assert_eq!(hand.take_ended().len(), 1);

@@ -135,6 +135,18 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
         Ok(Marks::load(&self.shelf.view()?)?.latest_decided)
     }
 
+    /// A blob with what was decided at its height, and the newest decided height, in one look.
+    pub(crate) fn to_archive(
+        &self,
+        key: BlobKey,
+    ) -> Result<(HeightRecord, StoredBlob, Height), SidecarError> {
+        let view = self.shelf.view()?;
+        let record = height_of(&view, key.height)?.ok_or(SidecarError::Unknown(key.height))?;
+        let blob = stored_blob(&view, &record, key.index)?;
+        let head = Marks::load(&view)?.latest_decided.unwrap_or(key.height);
+        Ok((record, blob, head))
+    }
+
     /// What was decided at a height; none if nothing was.
     pub fn height(&self, height: Height) -> Result<Option<HeightRecord>, SidecarError> {
         Ok(height_of(&self.shelf.view()?, height)?)
