@@ -251,6 +251,12 @@ impl SidecarError {
         matches!(self, Self::BlobsPruned { .. } | Self::Missing { .. })
     }
 
+    /// Whether bytes that are here are not what they were: as good as none, and no more.
+    pub fn is_damage(&self) -> bool {
+        // Rows are in the index; the arena has bytes of blobs and nothing else.
+        matches!(self, Self::Store(StoreError::Corrupt { what: "arena", .. }))
+    }
+
     /// A short word for the kind of error, for counters.
     pub fn label(&self) -> &'static str {
         match self {

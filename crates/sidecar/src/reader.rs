@@ -87,7 +87,9 @@ impl<A: Arena, I: Index> Reader<A, I> {
             };
             match found {
                 Ok(blobs) => Ok(Found::Here(blobs)),
-                Err(gone @ SidecarError::BlobsPruned { .. }) => {
+                Err(gone)
+                    if gone.is_damage() || matches!(gone, SidecarError::BlobsPruned { .. }) =>
+                {
                     let mut copies = elsewhere(store, height)?;
                     copies.retain(|(meta, _)| wanted(meta));
                     Ok(Found::Elsewhere(copies, gone))
@@ -127,6 +129,10 @@ impl<A: Arena, I: Index> Reader<A, I> {
         blocking(&self.store, move |store| {
             let one = |hash: &VersionedHash| match store.get_by_versioned_hash(hash) {
                 Err(error) if error.is_gone() => Ok(None),
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, "a blob that was asked for is damaged here");
+                    Ok(None)
+                }
                 Ok(Some(found)) if refuse && is_archived(store, found.meta.height)? => Ok(None),
                 other => other,
             };

@@ -13,11 +13,12 @@ struct ReasonLabel {
 }
 
 /// Reasons that are there from the start: a counter that appears late hides its first step.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 10] = [
     "bad_blob",
     "bad_commitment",
     "bad_proof",
     "decided_otherwise",
+    "disk_full",
     "malformed",
     "round_conflict",
     "too_many_blobs",

@@ -1,6 +1,7 @@
 //! Everything of a node's blobs together: started, asked, and ended with the node.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub(crate) struct Blobs {
     /// Who this node is, if its notices are told in the older form too.
     older: Option<Identity>,
     proofs: Proofs,
+    /// The last proposal did not fit on the disk.
+    full: AtomicBool,
 }
 
 impl Blobs {
@@ -79,6 +82,7 @@ impl Blobs {
             counts,
             older,
             proofs: Proofs::default(),
+            full: AtomicBool::new(false),
         })
     }
 
@@ -151,10 +155,26 @@ impl Blobs {
 
     /// Something was refused.
     pub(crate) fn refused(&self, error: &ApiError) {
-        if let ApiError::Blobs(error) = error {
-            tracing::warn!(%error, "a change of blobs was refused");
-            self.counts.refused(error.label());
-        }
+        let reason = match error {
+            ApiError::Blobs(error) => error.label(),
+            ApiError::DiskFull(_) => {
+                self.full.store(true, Ordering::Relaxed);
+                "disk_full"
+            }
+            _ => return,
+        };
+        tracing::warn!(%error, "a change of blobs was refused");
+        self.counts.refused(reason);
+    }
+
+    /// A proposal was taken.
+    pub(crate) fn has_room(&self) {
+        self.full.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the disk had no room for the last proposal.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// A prune that was asked for did something.

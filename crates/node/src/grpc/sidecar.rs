@@ -86,7 +86,9 @@ impl Sidecar {
                 let count = proposal.sidecars.len();
                 let what = format!("height {height} round {round}, {count} blobs");
                 let work = work(Arc::clone(&self.blobs), proposal);
-                self.change(entry(&what), kept(room, work)).await
+                let taken = self.change(entry(&what), kept(room, work)).await?;
+                self.blobs.has_room();
+                Ok(taken)
             }
             Err(Broken::Wrong(error)) => {
                 self.change(entry("a proposal that is none"), async move { Err(error) }).await

@@ -69,19 +69,30 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let (standing, beacon) = (node.standing.borrow().clone(), node.beacon.borrow().clone());
     let head = node.store.head();
     let rests = app.progress.rests(head, Instant::now());
-    let ready = judge(poisoned(node), *node.stopping.borrow(), head, rests, &standing, &beacon);
+    let ready = judge(stores(node), *node.stopping.borrow(), head, rests, &standing, &beacon);
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     answers::json_with(status, &ready)
 }
 
-/// Whether a store of the node refuses writes.
-fn poisoned(node: &Node) -> bool {
-    node.store.poisoned().is_some() || node.blobs.as_ref().is_some_and(|blobs| blobs.is_poisoned())
+/// What the stores of the node do with writes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stores {
+    /// One refuses them.
+    poisoned: bool,
+    /// The last blobs did not fit.
+    full: bool,
+}
+
+fn stores(node: &Node) -> Stores {
+    let blobs = node.blobs.as_ref();
+    let poisoned =
+        node.store.poisoned().is_some() || blobs.is_some_and(|blobs| blobs.is_poisoned());
+    Stores { poisoned, full: blobs.is_some_and(|blobs| blobs.is_full()) }
 }
 
 /// The reasons name no cause: this route is open, and causes name files and addresses.
 fn judge(
-    poisoned: bool,
+    stores: Stores,
     stopping: bool,
     head: Option<Height>,
     rests: Duration,
@@ -92,7 +103,11 @@ fn judge(
     let blobs_behind = beacon.following && !beacon.caught_up;
     let stuck = behind && rests >= STUCK;
     let reasons: Vec<_> = [
-        (poisoned, "a store refuses writes until the node is started again; the log says why"),
+        (
+            stores.poisoned,
+            "a store refuses writes until the node is started again; the log says why",
+        ),
+        (stores.full, "the disk has no room for blobs; the log says how much is missing"),
         (stopping, "the node is stopping"),
         (behind && standing.source_head.is_none(), "the source has not said where it is yet"),
         (behind && standing.trouble.is_some(), "the source is in trouble; the log says which"),
@@ -126,6 +141,8 @@ fn judge(
 mod tests {
     use super::*;
 
+    const SOUND: Stores = Stores { poisoned: false, full: false };
+
     fn following(source_head: Option<Height>, caught_up: bool) -> Standing {
         Standing { following: true, source_head, caught_up, ..Standing::default() }
     }
@@ -134,7 +151,7 @@ mod tests {
     fn a_node_is_ready_while_its_store_takes_writes_and_its_follower_gets_on() {
         let alone = Standing::default();
         let ask =
-            |standing: &Standing, rests| judge(false, false, Some(3), rests, standing, &alone);
+            |standing: &Standing, rests| judge(SOUND, false, Some(3), rests, standing, &alone);
         assert!(ask(&alone, STUCK * 2).ready, "nothing is followed, so nothing need move");
         assert!(ask(&following(Some(9), true), STUCK * 2).ready, "no new block to bring");
         assert!(ask(&following(Some(9), false), STUCK / 2).ready, "it catches up");
@@ -147,14 +164,16 @@ mod tests {
         let answer = ask(&troubled, Duration::ZERO);
         assert!(!answer.ready);
         assert!(!serde_json::to_string(&answer).unwrap().contains("key"), "{answer:?}");
-        assert!(!judge(true, false, None, Duration::ZERO, &alone, &alone).ready);
-        assert!(!judge(false, true, None, Duration::ZERO, &alone, &alone).ready);
+        for stores in [Stores { poisoned: true, ..SOUND }, Stores { full: true, ..SOUND }] {
+            assert!(!judge(stores, false, None, Duration::ZERO, &alone, &alone).ready);
+        }
+        assert!(!judge(SOUND, true, None, Duration::ZERO, &alone, &alone).ready);
     }
 
     #[test]
     fn a_node_is_not_ready_while_its_beacon_node_is_in_trouble_and_blobs_are_missing() {
         let ask = |beacon: &Standing| {
-            judge(false, false, Some(3), Duration::ZERO, &Standing::default(), beacon)
+            judge(SOUND, false, Some(3), Duration::ZERO, &Standing::default(), beacon)
         };
         assert!(ask(&following(Some(9), false)).ready, "it catches up");
         assert!(!ask(&following(None, false)).ready, "nobody knows what is final");

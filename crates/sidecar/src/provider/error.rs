@@ -69,6 +69,19 @@ pub enum ProviderError {
         /// Why.
         reason: String,
     },
+    /// A directory is not the one that was opened: an archive that was moved or unmounted.
+    #[error(
+        "{provider}: {path} is not the directory that was opened any more ({reason}); nothing was \
+         written or read there. Bring it back, or start again to archive into what is there now"
+    )]
+    Replaced {
+        /// The provider.
+        provider: String,
+        /// The directory.
+        path: String,
+        /// What is there instead.
+        reason: String,
+    },
     /// The object storage did not do what was asked.
     #[error(transparent)]
     Storage(#[from] ArchiveError),
@@ -80,7 +93,10 @@ impl ProviderError {
         match self {
             Self::Invalid { .. } | Self::TooLong { .. } | Self::Conflict { .. } => false,
             // A gateway may show an item later than the agent took it.
-            Self::Missing { .. } | Self::BadReply { .. } | Self::Unreachable { .. } => true,
+            Self::Missing { .. }
+            | Self::BadReply { .. }
+            | Self::Unreachable { .. }
+            | Self::Replaced { .. } => true,
             Self::Refused { status, .. } => matches!(status, 408 | 425 | 429 | 500..=599),
             Self::Storage(error) => error.is_retryable(),
         }

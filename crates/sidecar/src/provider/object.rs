@@ -3,6 +3,8 @@
 //! A blob is written only where nothing is. What is there already is read back and compared: the
 //! same bytes are a success, others are left alone.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
@@ -18,6 +20,37 @@ pub struct ObjectProvider {
     id: String,
     objects: Objects,
     conditions: Conditions,
+    root: Option<Root>,
+}
+
+/// A directory, and which one it was when it was opened. Writing would make it anew where its volume
+/// is gone, and originals would be pruned on the strength of copies on another disk.
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    was: Result<(u64, u64), String>,
+}
+
+impl Root {
+    fn new(path: PathBuf) -> Self {
+        let was = Self::identity(&path);
+        Self { path, was }
+    }
+
+    fn identity(path: &PathBuf) -> Result<(u64, u64), String> {
+        let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
+        Ok((found.dev(), found.ino()))
+    }
+
+    /// What is wrong with it, if anything is.
+    fn trouble(&self) -> Option<String> {
+        match (&self.was, Self::identity(&self.path)) {
+            (Ok(was), Ok(is)) if *was == is => None,
+            (Ok(_), Ok(_)) => Some("another one is there".to_owned()),
+            (Err(reason), _) => Some(reason.clone()),
+            (Ok(_), Err(reason)) => Some(reason),
+        }
+    }
 }
 
 /// Whether the service keeps to "only where nothing is". Some ignore it, and would overwrite. Until
@@ -53,7 +86,19 @@ impl ObjectProvider {
         let objects = Objects::create(url, settings)?;
         // A directory's own link call cannot overwrite.
         let known = if objects.is_directory() { Conditions::KEPT } else { Conditions::UNKNOWN };
-        Ok(Self { id, objects, conditions: Conditions(AtomicU8::new(known)) })
+        let root = match url {
+            ArchiveUrl::Directory(path) => Some(Root::new(path.clone())),
+            ArchiveUrl::S3 { .. } => None,
+        };
+        Ok(Self { id, objects, conditions: Conditions(AtomicU8::new(known)), root })
+    }
+
+    /// A directory must be the one that was opened.
+    fn check_root(&self) -> Result<(), ProviderError> {
+        let Some(root) = &self.root else { return Ok(()) };
+        let Some(reason) = root.trouble() else { return Ok(()) };
+        let (provider, path) = (self.id.clone(), root.path.display().to_string());
+        Err(ProviderError::Replaced { provider, path, reason })
     }
 
     /// Where it is.
@@ -63,6 +108,7 @@ impl ObjectProvider {
 
     async fn put_blob(&self, tags: &BlobTags, blob: Bytes) -> Result<String, ProviderError> {
         check_blob(tags, &blob)?;
+        self.check_root()?;
         let key = ObjectName::of(tags).to_string();
         let may_overwrite = !self.conditions.is(Conditions::KEPT);
         if may_overwrite && self.objects.size(&key).await?.is_some() {
@@ -93,6 +139,7 @@ impl ObjectProvider {
 
     async fn get_blob(&self, locator: &str, max_len: usize) -> Result<Bytes, ProviderError> {
         let key = locator.parse::<ObjectName>()?.to_string();
+        self.check_root()?;
         let limit = max_len.min(BLOB_LEN);
         match self.objects.get(&key, limit as u64).await? {
             Fetched::Bytes(bytes) => Ok(bytes),
@@ -139,6 +186,7 @@ impl Provider for ObjectProvider {
     ) -> BoxFuture<'a, Result<Option<String>, ProviderError>> {
         Box::pin(async move {
             tags.check()?;
+            self.check_root()?;
             let key = ObjectName::of(tags).to_string();
             let size = self.objects.size(&key).await?;
             // Something shorter or longer is not the blob; putting it says what is wrong.

@@ -71,6 +71,34 @@ async fn a_blob_is_put_found_and_read_back_in_a_directory() {
 }
 
 #[tokio::test]
+async fn a_directory_that_was_moved_or_replaced_is_neither_made_anew_nor_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, away) = (dir.path().join("blobs"), dir.path().join("away"));
+    let provider = directory(&here);
+    let locator = provider.put(&tags(&blob(1)), blob(1)).await.unwrap();
+    let refuses = async |what: &str| {
+        let put = provider.put(&tags(&blob(2)), blob(2)).await.unwrap_err();
+        let get = provider.get(&locator, BLOB_LEN).await.unwrap_err();
+        let find = provider.find(&tags(&blob(1))).await.unwrap_err();
+        for error in [put, get, find] {
+            assert!(matches!(error, ProviderError::Replaced { .. }), "{error}");
+            assert!(error.is_retryable() && error.to_string().contains(what), "{error}");
+        }
+    };
+    fs::rename(&here, &away).unwrap();
+    refuses("No such file or directory").await;
+    assert!(!here.exists());
+    fs::create_dir(&here).unwrap();
+    refuses("another one is there").await;
+    assert_eq!(fs::read_dir(&here).unwrap().count(), 0);
+    // It is back, as it was.
+    fs::remove_dir(&here).unwrap();
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(provider.get(&locator, BLOB_LEN).await.unwrap(), blob(1));
+    provider.put(&tags(&blob(2)), blob(2)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_blob_is_put_found_and_read_back_in_a_bucket() {
     let server = Bucket::start().await;
     round_trip(&bucket(&server, quick())).await;

@@ -64,3 +64,32 @@ async fn blobs_are_served_until_they_are_pruned_and_then_from_a_copy_that_is_rig
     }
     assert_eq!(through.fetch(1, 0).await.unwrap().blob, testdata::pooled(3).blob);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_damaged_here_hold_nothing_up_and_are_served_from_a_copy() {
+    let net = Net::start(Rules::of(2), 2).await;
+    net.isolate(1, true).await;
+    net.decide(1, 0, &[3]).await;
+    let node = net.at(1);
+    // A bit of the blob is another one now.
+    let arena = net.archive().with_file_name("validator1").join("arena");
+    let mut bytes = std::fs::read(&arena).unwrap();
+    let blob = testdata::pooled(3).blob.clone();
+    let at = bytes.windows(64).position(|some| some == &blob[..64]).unwrap() + 32;
+    bytes[at] ^= 1;
+    std::fs::write(&arena, bytes).unwrap();
+    let damaged = node.store().get_blob(1, 0).unwrap_err();
+    assert!(damaged.is_damage(), "{damaged}");
+    // The hash that was computed when it came is enough to believe who has a right copy.
+    net.isolate(1, false).await;
+    node.until("it is archived", |store| store.summary().unwrap().archived == 1).await;
+    let serving = reader(&net, node, ServeArchived::UntilPruned, false);
+    assert!(serving.blobs(1).await.unwrap_err().is_damage());
+    let hash = node.status(1).blobs[0].versioned_hash;
+    assert_eq!(serving.by_hashes(vec![hash]).await.unwrap(), [None]);
+    let through = reader(&net, node, ServeArchived::UntilPruned, true);
+    assert_eq!(through.blobs(1).await.unwrap()[0].blob, blob);
+    net.finalize(1).await;
+    node.until_pruned([1]).await;
+    assert_eq!(through.blobs(1).await.unwrap()[0].blob, blob);
+}

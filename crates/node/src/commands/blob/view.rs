@@ -38,8 +38,9 @@ pub(super) struct Job {
 impl Job {
     /// The job in words.
     pub(super) fn words(&self) -> String {
-        let (attempts, due) =
-            (plural(u64::from(self.attempts), "attempt"), moment(self.due / 1000));
+        let attempts = plural(u64::from(self.attempts), "attempt");
+        // What was never put off, or is asked for again, is due since ever.
+        let due = if self.due == 0 { "now".to_owned() } else { moment(self.due / 1000) };
         let waits = self.held.as_deref().map_or_else(String::new, |why| {
             let why = match why {
                 "no_key" => "it has no key (`sidecar.key_file`)",
