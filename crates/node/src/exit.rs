@@ -35,7 +35,10 @@ pub(crate) enum Exit {
 
 /// Every code with its meaning: the text of `--help`.
 const TABLE: [(Exit, &str); 12] = [
-    (Exit::Done, "done; for `explain` also when the answer is \"pruned\" or \"not found\""),
+    (
+        Exit::Done,
+        "done; for `explain block` and `tx` also when the answer is \"pruned\" or \"not found\"",
+    ),
     (Exit::Failed, "failed"),
     (Exit::Usage, "the command line or a setting is wrong"),
     (Exit::Pruned, "what was asked for was pruned"),

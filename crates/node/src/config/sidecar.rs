@@ -8,6 +8,7 @@ use std::time::Duration;
 use secateur_core::CoreError;
 use secateur_sidecar::gossip::{MeshOptions, Peer};
 use secateur_sidecar::notice::{Signers, ValidatorTerm, Validators};
+use secateur_sidecar::provider::check_id;
 use secateur_sidecar::reader::ServeArchived;
 use secateur_sidecar::{BLOB_LEN, MAX_BLOBS, Trust, ValidatorId};
 use serde::Deserialize;
@@ -167,11 +168,23 @@ impl NodeBlobs {
             if !names.insert(name) {
                 return refuse(format!("sidecar.providers: two are called {name}"));
             }
+            if let Err(error) = check_id(name) {
+                return refuse(format!("sidecar.providers: {error}"));
+            }
+            if let BlobPlace::Fs { path, .. } = place
+                && (path.as_os_str().is_empty() || path.is_file())
+            {
+                return refuse(format!("sidecar.providers: path of {name} is no directory"));
+            }
             if place.timeout() == 0 {
                 return refuse(format!("sidecar.providers: timeout_seconds of {name} is 0"));
             }
         }
+        let mut names = BTreeSet::new();
         for Peer { name, url } in &self.mesh.peers {
+            if !names.insert(name) {
+                return refuse(format!("sidecar.peers: two are called {name}"));
+            }
             let web = url.starts_with("http://") || url.starts_with("https://");
             if name.is_empty() || !web || url.contains('@') {
                 // The address is not repeated: it may hold a secret that was put there by mistake.

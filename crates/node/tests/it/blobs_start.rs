@@ -53,7 +53,19 @@ fn settings_that_are_wrong_are_named_and_nothing_is_started() {
             ),
             "sidecar.providers",
         ),
+        (
+            extra("[[sidecar.providers]]\nkind = \"fs\"\nname = \"sha red\"\npath = \"x\"\n"),
+            "provider name",
+        ),
+        (
+            extra("[[sidecar.providers]]\nkind = \"fs\"\nname = \"x\"\npath = \"\"\n"),
+            "path of x is no directory",
+        ),
         (extra("[[sidecar.peers]]\nname = \"x\"\n"), "sidecar.peers"),
+        (
+            extra(&"[[sidecar.peers]]\nname = \"x\"\nurl = \"http://y\"\n".repeat(2)),
+            "two are called x",
+        ),
         (extra("[[sidecar.peers]]\nname = \"x\"\nurl = \"ftp://u:hunter2@y\"\n"), "peer"),
         (
             extra("[[sidecar.validators]]\nid = \"0x01\"\npublic_key = \"0x02\"\n"),
@@ -64,6 +76,10 @@ fn settings_that_are_wrong_are_named_and_nothing_is_started() {
         assert!(ended.code != 0 && ended.out.is_empty(), "{wanted}: {ended:?}");
         assert!(ended.err.contains(wanted), "no `{wanted}` in {ended:?}");
         assert!(!ended.err.contains("hunter2"), "{ended:?}");
+        // Whoever asks first is told the same.
+        let file = place.path().join("bad.toml");
+        let words = format!("config check --config {}", file.display());
+        assert_ne!(run(&place.path().join("data"), &words).code, 0, "{wanted}");
     }
     assert!(!place.path().join("data/sidecars").exists());
 }

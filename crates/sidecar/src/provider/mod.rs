@@ -95,7 +95,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 }
 
 /// Refuses a name that cannot stand in a notice or a log line.
-fn check_id(id: &str) -> Result<(), ProviderError> {
+pub fn check_id(id: &str) -> Result<(), ProviderError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if id.is_empty() || id.len() > MAX_PROVIDER_ID_LEN || !id.chars().all(plain) {
         let reason =

@@ -146,7 +146,8 @@ pub(super) fn hold(hold: &str) -> &str {
              `sidecar.trust = signature`"
         }
         "not_fetched" => {
-            "no copy was fetched and compared here yet, and `sidecar.trust = fetch` wants that"
+            "no copy was fetched and compared here yet, and `sidecar.trust = fetch` wants that; a \
+             running node does it"
         }
         "unreadable" => "what would tell cannot be read here",
         other => other,
