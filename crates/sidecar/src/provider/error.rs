@@ -71,8 +71,8 @@ pub enum ProviderError {
     },
     /// A directory is not the one that was opened: an archive that was moved or unmounted.
     #[error(
-        "{provider}: {path} is not the directory that was opened any more ({reason}); nothing was \
-         written or read there. Bring it back, or start again to archive into what is there now"
+        "{path} is not the directory that was opened any more ({reason}); nothing was written or read \
+         there. Bring it back, or start again to archive into what is there now"
     )]
     Replaced {
         /// The provider.
