@@ -167,7 +167,7 @@ impl Blobs {
         self.counts.refused(reason);
     }
 
-    /// A proposal was taken.
+    /// A proposal with blobs was taken.
     pub(crate) fn has_room(&self) {
         self.full.store(false, Ordering::Relaxed);
     }

@@ -165,11 +165,11 @@ impl NodeBlobs {
         let mut names = BTreeSet::new();
         for place in &self.providers {
             let name = place.name();
-            if !names.insert(name) {
-                return refuse(format!("sidecar.providers: two are called {name}"));
-            }
             if let Err(error) = check_id(name) {
                 return refuse(format!("sidecar.providers: {error}"));
+            }
+            if !names.insert(name) {
+                return refuse(format!("sidecar.providers: two are called {name}"));
             }
             if let BlobPlace::Fs { path, .. } = place
                 && (path.as_os_str().is_empty() || path.is_file())
