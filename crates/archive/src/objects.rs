@@ -3,10 +3,11 @@
 //!
 //! What lives here: the same addresses, credentials and bounded patience as an archive's, for whole
 //! small objects. What deliberately does not: names and what the bytes must be, which are the
-//! family's; listing; and, as everywhere in this crate, deleting.
+//! family's; and listing. Only here can an object be removed, one by its name; nothing else in this
+//! crate calls it.
 
 use bytes::Bytes;
-use object_store::{GetOptions, ObjectStore as _, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use crate::remote::{Remote, path_of};
 use crate::{Archive, ArchiveError, ArchiveUrl, Settings};
@@ -103,6 +104,19 @@ impl Objects {
         };
         self.remote.patiently("writing", key, put).await
     }
+
+    /// Removes an object. One that is not there is no error: the answer to an earlier request may
+    /// have been lost.
+    pub async fn remove(&self, key: &str) -> Result<(), ArchiveError> {
+        let path = path_of(key)?;
+        let ask = || async {
+            match self.remote.store.delete(&path).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(e) => Err(e),
+            }
+        };
+        self.remote.patiently("removing", key, ask).await
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +138,10 @@ mod tests {
         assert_eq!(objects.get("a/b", 3).await.unwrap(), Fetched::Bytes(one));
         assert_eq!(objects.get("a/b", 2).await.unwrap(), Fetched::TooLong(3));
         assert_eq!(objects.size("a/b").await.unwrap(), Some(3));
+        for _ in 0..2 {
+            objects.remove("a/b").await.unwrap();
+            assert_eq!(objects.get("a/b", 3).await.unwrap(), Fetched::Missing);
+        }
         for key in ["../b", "a/../../b"] {
             assert!(objects.get(key, 9).await.is_err(), "{key:?}");
         }

@@ -1,0 +1,188 @@
+//! The one error of this crate. Nothing was changed by what it answers, unless it says so.
+
+use secateur_archive::ArchiveError;
+use secateur_core::Height;
+use secateur_sql::SqlError;
+
+use crate::types::{OutPoint, TxId};
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UtxoError {
+    /// No record has this id.
+    #[error(
+        "transaction {txid} is not here: it was never created, or its record is pruned; nothing was \
+         changed"
+    )]
+    Unknown {
+        /// The transaction.
+        txid: TxId,
+    },
+    /// The record is pruned, and something here still knows of it.
+    #[error("the record of transaction {txid} is pruned; nothing was changed")]
+    Pruned {
+        /// The transaction.
+        txid: TxId,
+    },
+    /// Another transaction of the same id is here.
+    #[error(
+        "transaction {txid} is here with other inputs or outputs; nothing was changed. Check who \
+         computed the id"
+    )]
+    Different {
+        /// The transaction.
+        txid: TxId,
+    },
+    /// The transaction cannot be one.
+    #[error("transaction {txid} is malformed: {reason}; nothing was changed")]
+    Malformed {
+        /// The transaction.
+        txid: TxId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A parent is not here.
+    #[error(
+        "transaction {by} spends {output}, whose transaction is not here: it was never created, or \
+         its record is pruned; nothing was changed"
+    )]
+    MissingParent {
+        /// What it would spend.
+        output: OutPoint,
+        /// The transaction that would spend it.
+        by: TxId,
+    },
+    /// A parent has no such output.
+    #[error(
+        "transaction {by} spends {output}, but that transaction has {outputs} outputs; nothing was \
+         changed"
+    )]
+    MissingOutput {
+        /// What it would spend.
+        output: OutPoint,
+        /// The transaction that would spend it.
+        by: TxId,
+        /// How many outputs there are.
+        outputs: u32,
+    },
+    /// Somebody else spends it.
+    #[error(
+        "transaction {by} spends {output}, which {spender} has spent; nothing was changed. If {by} \
+         lost, create it as conflicting; if it won, set {spender} conflicting first"
+    )]
+    DoubleSpend {
+        /// What both spend.
+        output: OutPoint,
+        /// Who came late.
+        by: TxId,
+        /// Who has it.
+        spender: TxId,
+    },
+    /// A coinbase's output is not ripe.
+    #[error("transaction {by} spends {output} of a coinbase, {}; nothing was changed", ripe(*.ripe_at))]
+    Immature {
+        /// What it would spend.
+        output: OutPoint,
+        /// The transaction that would spend it.
+        by: TxId,
+        /// When it may be spent; never while no block holds it.
+        ripe_at: Option<Height>,
+    },
+    /// The step does not fit the state that the transaction is in.
+    #[error("transaction {txid} {state}; nothing was changed. {advice}")]
+    NotNow {
+        /// The transaction.
+        txid: TxId,
+        /// The state.
+        state: &'static str,
+        /// What comes first.
+        advice: &'static str,
+    },
+    /// The database failed.
+    #[error("UTXO store: {reason}")]
+    Store {
+        /// What happened.
+        reason: String,
+        /// Whether the same step may succeed later.
+        retryable: bool,
+    },
+    /// What the database holds does not read back.
+    #[error(
+        "UTXO store: what it holds of {what} does not read back: {reason}; nothing was changed. Restore it \
+         from a backup"
+    )]
+    Damaged {
+        /// What was read.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The object storage of external files failed.
+    #[error("external files: {0}")]
+    Files(#[from] ArchiveError),
+    /// An external file is not what it should be.
+    #[error("external file {name}: {reason}; nothing was changed")]
+    File {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Parents could not be preserved, so nothing was deleted.
+    #[error("preserving parents at height {height} failed, so nothing was deleted: {source}")]
+    NotPreserved {
+        /// The run's height.
+        height: Height,
+        /// Why.
+        source: Box<UtxoError>,
+    },
+    /// The service that is asked or listened to is not there, or lies.
+    #[error("{what}: {reason}")]
+    Service {
+        /// Which one.
+        what: &'static str,
+        /// What happened.
+        reason: String,
+        /// Whether the same step may succeed later.
+        retryable: bool,
+    },
+    /// A setting that cannot be.
+    #[error("{0}; nothing was changed")]
+    Setting(String),
+}
+
+fn ripe(ripe_at: Option<Height>) -> String {
+    ripe_at.map_or_else(
+        || "which no block holds".into(),
+        |height| format!("which can be spent from height {height}"),
+    )
+}
+
+impl From<SqlError> for UtxoError {
+    fn from(error: SqlError) -> Self {
+        Self::Store { reason: error.to_string(), retryable: error.is_retryable() }
+    }
+}
+
+impl UtxoError {
+    /// Whether the same step may succeed later without a change from outside.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Store { retryable, .. } | Self::Service { retryable, .. } => *retryable,
+            Self::Files(error) => error.is_retryable(),
+            Self::NotPreserved { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// A failure of the database that no retry mends.
+    pub fn store(reason: impl Into<String>) -> Self {
+        Self::Store { reason: reason.into(), retryable: false }
+    }
+
+    /// Something that does not read back.
+    pub(crate) fn damaged(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Damaged { what: what.into(), reason: reason.into() }
+    }
+}

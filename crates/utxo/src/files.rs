@@ -1,0 +1,108 @@
+//! External files: the bytes of large transactions on object storage, `<txid>.tx` or `<txid>.outputs`.
+//!
+//! A file that is not there is the trace of an earlier run that was cut off; but it is also what a
+//! wrong prefix, another bucket or a disk that is not mounted looks like. So before records go, files
+//! of records that stay are looked for ([`ExternalFiles::prove`]).
+
+use bytes::Bytes;
+use secateur_archive::{ArchiveUrl, Fetched, Objects, Put, Settings};
+
+use crate::UtxoError;
+use crate::types::{FileKind, TxId};
+
+/// The largest file that is read: a transaction of 4 GB would be read by nobody through here.
+const MAX_READ: u64 = 1 << 30;
+
+/// The place of external files.
+#[derive(Debug, Clone)]
+pub struct ExternalFiles {
+    objects: Objects,
+}
+
+/// What became of a file that was to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// It was there, and is gone.
+    Deleted,
+    /// Neither kind of file was there.
+    Missing,
+}
+
+fn key(txid: TxId, kind: FileKind) -> String {
+    format!("{txid}.{}", kind.suffix())
+}
+
+impl ExternalFiles {
+    /// Opens a place that is there.
+    pub fn open(url: &ArchiveUrl, settings: &Settings) -> Result<Self, UtxoError> {
+        Ok(Self { objects: Objects::open(url, settings)? })
+    }
+
+    /// The same, and makes the directory if it is missing.
+    pub fn create(url: &ArchiveUrl, settings: &Settings) -> Result<Self, UtxoError> {
+        Ok(Self { objects: Objects::create(url, settings)? })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        self.objects.address()
+    }
+
+    /// Writes a transaction's file, before its record is made. A file of the same id has the same
+    /// bytes: it was left by a write that was cut off.
+    pub async fn put(&self, txid: TxId, kind: FileKind, bytes: &Bytes) -> Result<(), UtxoError> {
+        match self.objects.put_new(&key(txid, kind), bytes).await? {
+            Put::Written => Ok(()),
+            Put::Occupied => match self.get(txid, kind).await? {
+                Some(there) if there == *bytes => Ok(()),
+                _ => Err(UtxoError::File {
+                    name: key(txid, kind),
+                    reason:
+                        "a file of this transaction is there with other bytes; it was not touched"
+                            .into(),
+                }),
+            },
+        }
+    }
+
+    /// A transaction's file, if it is there.
+    pub async fn get(&self, txid: TxId, kind: FileKind) -> Result<Option<Bytes>, UtxoError> {
+        match self.objects.get(&key(txid, kind), MAX_READ).await? {
+            Fetched::Bytes(bytes) => Ok(Some(bytes)),
+            Fetched::Missing => Ok(None),
+            Fetched::TooLong(size) => Err(UtxoError::File {
+                name: key(txid, kind),
+                reason: format!("{size} bytes are too many to be read"),
+            }),
+        }
+    }
+
+    /// Whether a transaction's file is there.
+    pub async fn has(&self, txid: TxId, kind: FileKind) -> Result<bool, UtxoError> {
+        Ok(self.objects.size(&key(txid, kind)).await?.is_some())
+    }
+
+    /// Removes a transaction's file. Where it is not there, the other kind is looked for: a record
+    /// that says the wrong one must not leave the file behind for ever.
+    pub async fn remove(&self, txid: TxId, kind: FileKind) -> Result<Removed, UtxoError> {
+        for kind in [kind, kind.other()] {
+            let key = key(txid, kind);
+            if self.objects.size(&key).await?.is_some() {
+                self.objects.remove(&key).await?;
+                return Ok(Removed::Deleted);
+            }
+        }
+        Ok(Removed::Missing)
+    }
+
+    /// Whether this is the place: it has the file of at least one of these transactions, all of
+    /// which must have one.
+    pub async fn prove(&self, sample: &[(TxId, FileKind)]) -> Result<bool, UtxoError> {
+        for (txid, kind) in sample {
+            if self.has(*txid, *kind).await? || self.has(*txid, kind.other()).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,181 @@
+//! What the pruner counts (`secateur_pruner_…`, `secateur_utxo_…`).
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::pruner::{Done, Skip};
+use crate::store::{Counts, Kept};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+/// A phase by the name that its metrics have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timed {
+    PreserveParents,
+    Delete,
+}
+
+impl Timed {
+    const fn label(self) -> Operation {
+        Operation {
+            operation: match self {
+                Self::PreserveParents => "preserve_parents",
+                Self::Delete => "dah_pruner",
+            },
+        }
+    }
+}
+
+/// The numbers of a UTXO pruner.
+#[derive(Debug)]
+pub struct Metrics {
+    duration: Family<Operation, Histogram, fn() -> Histogram>,
+    errors: Family<Operation, Counter>,
+    skipped: Family<Reason, Counter>,
+    kept: Family<Reason, Counter>,
+    processed: Counter,
+    replaced: Counter,
+    batch: Histogram,
+    past_due: Gauge,
+    unmined: Gauge,
+    preserved: Gauge,
+    cut: Gauge,
+    size: Gauge,
+    lag: Gauge,
+    completed: Gauge,
+    stale: Gauge,
+    files_deleted: Counter,
+    files_missing: Counter,
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 4.0, 10))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            duration: Family::new_with_constructor(seconds),
+            errors: Family::default(),
+            skipped: Family::default(),
+            kept: Family::default(),
+            processed: Counter::default(),
+            replaced: Counter::default(),
+            batch: seconds(),
+            past_due: Gauge::default(),
+            unmined: Gauge::default(),
+            preserved: Gauge::default(),
+            cut: Gauge::default(),
+            size: Gauge::default(),
+            lag: Gauge::default(),
+            completed: Gauge::default(),
+            stale: Gauge::default(),
+            files_deleted: Counter::default(),
+            files_missing: Counter::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Makes them, under their names in a registry.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let gauges = [
+            ("utxo_past_due_records", "Records past their delete-at-height", &metrics.past_due),
+            ("utxo_unmined_records", "Records in no block", &metrics.unmined),
+            ("utxo_preserved_records", "Records that are preserved", &metrics.preserved),
+            ("utxo_cut_records", "Records that are cut and not yet removed", &metrics.cut),
+            ("utxo_size_bytes", "What the database takes", &metrics.size),
+            ("pruner_lag_blocks", "Blocks between the head and what is processed", &metrics.lag),
+            ("pruner_last_completed_height", "The last height processed", &metrics.completed),
+            ("pruner_persister_stale", "1 while a persister is far behind", &metrics.stale),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(format!("secateur_{name}"), help, gauge.clone());
+        }
+        let counters = [
+            ("pruner_processed", "Records that were pruned", &metrics.processed),
+            ("pruner_replaced", "Heights that a later one replaced", &metrics.replaced),
+            ("utxo_files_deleted", "External files that were deleted", &metrics.files_deleted),
+            ("utxo_files_not_found", "External files that were not there", &metrics.files_missing),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(format!("secateur_{name}"), help, counter.clone());
+        }
+        let help = "How long a phase took";
+        registry.register("secateur_pruner_duration_seconds", help, metrics.duration.clone());
+        let help = "How long a chunk took";
+        let name = "secateur_utxo_cleanup_batch_duration_seconds";
+        registry.register(name, help, metrics.batch.clone());
+        let help = "Phases that failed";
+        registry.register("secateur_pruner_errors", help, metrics.errors.clone());
+        let help = "Runs that did not begin, and records that were due and stay";
+        registry.register("secateur_pruner_skipped", help, metrics.skipped.clone());
+        let help = "Records that were due and stay";
+        registry.register("secateur_utxo_kept_records", help, metrics.kept.clone());
+        metrics
+    }
+
+    pub(crate) fn took(&self, what: Timed, time: Duration) {
+        self.duration.get_or_create(&what.label()).observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn failed(&self, what: Timed) {
+        self.errors.get_or_create(&what.label()).inc();
+    }
+
+    pub(crate) fn skipped(&self, why: Skip) {
+        self.skipped.get_or_create(&Reason { reason: why.name() }).inc();
+    }
+
+    pub(crate) fn replaced(&self) {
+        self.replaced.inc();
+    }
+
+    pub(crate) fn chunk(&self, time: Duration) {
+        self.batch.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn kept(&self, why: Kept, records: u64) {
+        self.kept.get_or_create(&Reason { reason: why.name() }).inc_by(records);
+    }
+
+    pub(crate) fn done(&self, done: &Done) {
+        self.processed.inc_by(done.deleted);
+        self.files_deleted.inc_by(done.files_deleted);
+        self.files_missing.inc_by(done.files_missing);
+        done.kept.iter().for_each(|(why, records)| self.kept(*why, *records));
+    }
+
+    pub(crate) fn counts(&self, counts: &Counts) {
+        self.past_due.set(signed(counts.due));
+        self.unmined.set(signed(counts.unmined));
+        self.preserved.set(signed(counts.preserved));
+        self.cut.set(signed(counts.cut));
+        self.size.set(signed(counts.size_bytes));
+    }
+
+    pub(crate) fn chain(&self, lag: Option<u64>, completed: Option<u64>, stale: bool) {
+        self.lag.set(signed(lag.unwrap_or(0)));
+        self.completed.set(signed(completed.unwrap_or(0)));
+        self.stale.set(i64::from(stale));
+    }
+}

@@ -1,0 +1,179 @@
+//! Phase 2: records that are due go, chunk by chunk.
+
+use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
+use secateur_core::Height;
+use tokio::time::Instant;
+
+use super::{Ended, Limits, Phase, Pruner};
+use crate::UtxoError;
+use crate::files::Removed;
+use crate::store::{Doomed, Fate, Kept, Sweep, UtxoStore};
+
+/// External files that are removed at the same time in one chunk.
+const FILES_AT_ONCE: usize = 16;
+/// Records with external files of which at least one must be where it should be.
+const SAMPLE: usize = 16;
+/// Under this name the store keeps the place whose files were seen last.
+const PLACE: &str = "files_place";
+
+impl<S: UtxoStore> Pruner<S> {
+    /// Deletes what is due up to a height.
+    pub(super) async fn delete_due(&self, height: Height, limits: &Limits) -> Result<(), Ended> {
+        let due = self.store.counts(height).await?.due;
+        self.board.enter(Phase::Delete, due);
+        let sweep = Sweep { height, external: self.is_right_place(height).await? };
+        if sweep.external {
+            self.finish_doomed(limits).await?;
+        }
+        let mut running = FuturesUnordered::new();
+        let mut ended = Ok(());
+        let (mut mark, mut more) = (None, true);
+        loop {
+            while more && ended.is_ok() && running.len() < self.settings.chunk_group_limit {
+                ended = limits.check();
+                if ended.is_err() {
+                    break;
+                }
+                match self.store.due(height, mark.take(), self.settings.chunk_size).await {
+                    Ok(page) => {
+                        more = page.next.is_some();
+                        mark = page.next;
+                        running.push(self.chunk(page.items, sweep));
+                    }
+                    Err(error) => ended = Err(error.into()),
+                }
+            }
+            // What is under way ends in order even when something else failed.
+            match running.next().await {
+                Some(Err(error)) if ended.is_ok() => ended = Err(error.into()),
+                Some(Err(error)) => tracing::warn!(%error, "another chunk failed too"),
+                None if ended.is_err() || !more => return ended,
+                Some(Ok(())) | None => {}
+            }
+        }
+    }
+
+    async fn chunk(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<(), UtxoError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let keys = if self.settings.defensive { self.stable(keys, sweep).await? } else { keys };
+        let fates = self.store.delete(keys, sweep).await?;
+        let mut doomed = Vec::new();
+        self.board.count(|done| {
+            for fate in fates {
+                match fate {
+                    Fate::Deleted => done.deleted += 1,
+                    Fate::Kept(why) => done.keep(why, 1),
+                    Fate::Cut(record) => doomed.push(record),
+                    Fate::Gone => {}
+                }
+            }
+        });
+        self.remove(doomed).await?;
+        self.metrics.chunk(began.elapsed());
+        Ok(())
+    }
+
+    /// Those whose spenders are all settled.
+    async fn stable(&self, mut keys: Vec<S::Key>, sweep: Sweep) -> Result<Vec<S::Key>, UtxoError> {
+        let retention = self.store.rules().block_height_retention;
+        let deep = sweep.height.checked_sub(retention);
+        let batch = self.settings.defensive_batch_read;
+        let marks = self.store.unstable(keys.clone(), deep, batch).await?;
+        let before = keys.len();
+        let mut marks = marks.into_iter();
+        keys.retain(|_| !marks.next().unwrap_or(true));
+        let unstable = (before - keys.len()) as u64;
+        if unstable > 0 {
+            tracing::debug!(unstable, "records stay: a spender of theirs is not settled");
+            self.board.count(|done| done.keep(Kept::Unstable, unstable));
+        }
+        Ok(keys)
+    }
+
+    /// Removes files, then the records whose files are gone.
+    async fn remove(&self, doomed: Vec<Doomed<S::Key>>) -> Result<bool, UtxoError> {
+        if doomed.is_empty() {
+            return Ok(true);
+        }
+        let files = stream::iter(doomed).map(|record| async move {
+            let removed = match (record.external, &self.files) {
+                (None, _) => Ok(None),
+                (Some(kind), Some(files)) => files.remove(record.txid, kind).await.map(Some),
+                (Some(_), None) => {
+                    Err(UtxoError::Setting("no place of external files is set".into()))
+                }
+            };
+            (record, removed)
+        });
+        let removed: Vec<_> = files.buffer_unordered(FILES_AT_ONCE).collect().await;
+        let (mut ready, mut stay) = (Vec::with_capacity(removed.len()), 0);
+        for (record, removed) in removed {
+            match removed {
+                Ok(removed) => {
+                    self.board.count(|done| match removed {
+                        Some(Removed::Deleted) => done.files_deleted += 1,
+                        Some(Removed::Missing) => done.files_missing += 1,
+                        None => {}
+                    });
+                    ready.push(record.key);
+                }
+                Err(error) => {
+                    stay += 1;
+                    let txid = record.txid;
+                    tracing::warn!(%txid, %error, "its external file could not be removed, so its record stays");
+                }
+            }
+        }
+        let gone = ready.len() as u64;
+        self.store.finish(ready).await?;
+        self.board.count(|done| {
+            done.deleted += gone;
+            done.keep(Kept::FileStays, stay);
+        });
+        Ok(stay == 0)
+    }
+
+    /// Goes on where a run was cut off between a record's cut and its end.
+    async fn finish_doomed(&self, limits: &Limits) -> Result<(), Ended> {
+        loop {
+            limits.check()?;
+            let doomed = self.store.doomed(self.settings.chunk_size).await?;
+            // What cannot be removed now would be listed again for ever.
+            if doomed.is_empty() || !self.remove(doomed).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the place of external files is the right one: a wrong prefix or a disk that is not
+    /// mounted has none of the files that must be there, and every one of them would count as gone.
+    async fn is_right_place(&self, height: Height) -> Result<bool, UtxoError> {
+        let Some(files) = &self.files else { return Ok(false) };
+        let mut sample = self.store.external_sample(Some(height), SAMPLE).await?;
+        if sample.is_empty() {
+            if self.store.note(PLACE).await?.as_deref() == Some(files.address()) {
+                return Ok(true);
+            }
+            sample = self.store.external_sample(None, SAMPLE).await?;
+        }
+        if sample.is_empty() {
+            return Ok(true);
+        }
+        if self.settings.missing_files_are_gone {
+            return Ok(true);
+        }
+        if files.prove(&sample).await? {
+            self.store.set_note(PLACE, files.address()).await?;
+            return Ok(true);
+        }
+        tracing::error!(
+            place = files.address(),
+            "none of the external files that must be there is there; records with external files stay. \
+             Check the address and its prefix, and that the disk is mounted"
+        );
+        Ok(false)
+    }
+}

@@ -1,0 +1,183 @@
+//! What a run did, as it is kept and shown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use secateur_core::Height;
+use serde::{Deserialize, Serialize};
+
+use crate::store::Kept;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome", content = "reason")]
+pub enum Outcome {
+    /// Both phases are done: the height counts as processed.
+    Completed,
+    /// Something failed; the next event begins again.
+    Failed(String),
+    /// It took too long; the next event goes on.
+    TimedOut,
+    /// It was told to stop; the next event goes on.
+    Cancelled,
+}
+
+/// The part of a run that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Parents of old unmined transactions are preserved.
+    #[default]
+    Preserve,
+    /// Preservations that ended are looked at again.
+    Expire,
+    /// Records go.
+    Delete,
+}
+
+/// What a run has done so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// Old unmined transactions that were looked at.
+    pub old_unmined: u64,
+    /// Parents that were preserved.
+    pub preserved: u64,
+    /// Parents that are not here.
+    pub parents_missing: u64,
+    /// Preservations that ended.
+    pub expired: u64,
+    /// Records that are gone.
+    pub deleted: u64,
+    /// Records that were due and stay, by reason.
+    pub kept: BTreeMap<Kept, u64>,
+    /// External files that are gone.
+    pub files_deleted: u64,
+    /// External files that were not there.
+    pub files_missing: u64,
+}
+
+impl Done {
+    /// Counts records that stay.
+    pub(crate) fn keep(&mut self, why: Kept, records: u64) {
+        if records > 0 {
+            *self.kept.entry(why).or_default() += records;
+        }
+    }
+}
+
+/// A run that ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its height.
+    pub height: Height,
+    /// Up to which height records went.
+    pub safe_height: Height,
+    /// When it began, in seconds of Unix time.
+    pub started_at: u64,
+    /// How long it took.
+    pub millis: u64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What it did.
+    #[serde(flatten)]
+    pub done: Done,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Progress {
+    /// The run's height.
+    pub height: Height,
+    /// What it is at.
+    pub phase: Phase,
+    /// Records that were due when the deleting phase began.
+    pub due: u64,
+    /// What it has done.
+    pub done: Done,
+    /// For how long the deleting phase has been going on.
+    pub deleting: Duration,
+}
+
+impl Progress {
+    /// Records a second.
+    pub fn rate(&self) -> u64 {
+        let millis = u64::try_from(self.deleting.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.looked_at().saturating_mul(1000) / millis
+    }
+
+    /// How much longer it takes at this rate.
+    pub fn eta(&self) -> Option<Duration> {
+        let left = self.due.saturating_sub(self.looked_at());
+        (self.rate() > 0).then(|| Duration::from_secs(left / self.rate()))
+    }
+
+    fn looked_at(&self) -> u64 {
+        self.done.deleted + self.done.kept.values().sum::<u64>()
+    }
+}
+
+/// A run's progress, shared with whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Board(Mutex<Option<(Progress, Option<tokio::time::Instant>)>>);
+
+impl Board {
+    pub(crate) fn begin(&self, height: Height) {
+        *self.0.lock() = Some((Progress { height, ..Progress::default() }, None));
+    }
+
+    pub(crate) fn enter(&self, phase: Phase, due: u64) {
+        if let Some((progress, since)) = &mut *self.0.lock() {
+            (progress.phase, progress.due) = (phase, due);
+            *since = Some(tokio::time::Instant::now());
+        }
+    }
+
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Done)) {
+        if let Some((progress, _)) = &mut *self.0.lock() {
+            count(&mut progress.done);
+        }
+    }
+
+    pub(crate) fn look(&self) -> Option<Progress> {
+        let board = self.0.lock();
+        let (progress, since) = board.as_ref()?;
+        let deleting = since.filter(|_| progress.phase == Phase::Delete);
+        let deleting = deleting.map_or(Duration::ZERO, |since| since.elapsed());
+        Some(Progress { deleting, ..progress.clone() })
+    }
+
+    pub(crate) fn end(&self) -> Done {
+        self.0.lock().take().map(|(progress, _)| progress.done).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_reads_back_as_it_was_kept() {
+        let mut done = Done { deleted: 3, ..Done::default() };
+        done.keep(Kept::Held, 2);
+        done.keep(Kept::Unstable, 0);
+        for outcome in [Outcome::Completed, Outcome::Failed("no".into()), Outcome::TimedOut] {
+            let (started_at, millis) = (7, 8);
+            let job =
+                Job { height: 5, safe_height: 4, started_at, millis, outcome, done: done.clone() };
+            let text = serde_json::to_string(&job).unwrap();
+            assert!(text.contains(r#""kept":{"held":2}"#), "{text}");
+            assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
+        }
+    }
+
+    #[test]
+    fn the_time_that_is_left_follows_from_the_rate() {
+        let done = Done { deleted: 200, ..Done::default() };
+        let deleting = Duration::from_secs(2);
+        let progress = Progress { due: 1000, done, deleting, ..Progress::default() };
+        assert_eq!((progress.rate(), progress.eta()), (100, Some(Duration::from_secs(8))));
+        assert_eq!(Progress::default().eta(), None);
+    }
+}

@@ -1,0 +1,358 @@
+//! A pruner at work: events come in, the latest height is pruned, one run at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use secateur_core::Height;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::UtxoError;
+use crate::events::{Event, Heard, Latest, StalePersister, TriggerMode, Watch};
+use crate::metrics::Metrics;
+use crate::pruner::{Job, Outcome, Plan, Progress, Pruner, Skip, Trigger};
+use crate::store::{Counts, UtxoStore};
+use crate::types::{Record, TxId};
+
+/// Under this name the store keeps the height that is processed.
+const PROCESSED: &str = "processed_height";
+/// Under this name the store keeps what a persister last reported.
+const PERSISTED: &str = "persisted_height";
+/// How long a failed run waits before it is tried again, at first and at most.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// How events are followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Following {
+    /// Whether events set prunes off at all.
+    pub enabled: bool,
+    /// Which events do.
+    pub mode: TriggerMode,
+    /// Whether there is no block persister.
+    pub persister_absent: bool,
+    /// Blocks behind the head after which a persister that reported once is an alarm.
+    pub persister_stale_blocks: Height,
+    /// Blocks behind the head after which the service is not ready.
+    pub max_lag_blocks: Height,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            mode: TriggerMode::Auto,
+            persister_absent: false,
+            persister_stale_blocks: 100,
+            max_lag_blocks: 144,
+        }
+    }
+}
+
+/// How a service stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// What the database is.
+    pub store: String,
+    /// The place of external files.
+    pub files: Option<String>,
+    /// Whether events set prunes off.
+    pub enabled: bool,
+    /// Which events do.
+    pub mode: TriggerMode,
+    /// The top of the chain, as far as it is known.
+    pub head: Option<Height>,
+    /// What a persister last reported.
+    pub persisted: Option<Height>,
+    /// The last height that is processed.
+    pub processed: Option<Height>,
+    /// Blocks between the two.
+    pub lag_blocks: Option<Height>,
+    /// A persister that has fallen behind.
+    pub stale_persister: Option<StalePersister>,
+    /// Why the last run did not begin.
+    pub last_skip: Option<&'static str>,
+    /// What failed last; nothing once a run completed.
+    pub last_error: Option<String>,
+    /// The run that is under way.
+    pub running: Option<Progress>,
+    /// What the store holds.
+    pub counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    processed: Option<Height>,
+    last_skip: Option<Skip>,
+    last_error: Option<String>,
+}
+
+/// A pruner that follows a chain. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Service<S>(Arc<Inner<S>>);
+
+#[derive(Debug)]
+struct Inner<S> {
+    pruner: Pruner<S>,
+    following: Following,
+    metrics: Arc<Metrics>,
+    watch: Mutex<Watch>,
+    state: Mutex<State>,
+    waiting: Latest<Trigger>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl<S: UtxoStore> Service<S> {
+    /// Begins where the store says that it ended.
+    pub async fn open(
+        pruner: Pruner<S>,
+        following: Following,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, UtxoError> {
+        let processed = height_note(pruner.store(), PROCESSED).await?;
+        let persisted = height_note(pruner.store(), PERSISTED).await?;
+        let watch = Watch::new(
+            following.mode,
+            following.persister_absent,
+            following.persister_stale_blocks,
+            persisted,
+        );
+        let service = Self(Arc::new(Inner {
+            pruner,
+            following,
+            metrics,
+            watch: Mutex::new(watch),
+            state: Mutex::new(State { processed, ..State::default() }),
+            waiting: Latest::new(),
+            turn: tokio::sync::Mutex::default(),
+        }));
+        service.show();
+        Ok(service)
+    }
+
+    /// Its pruner.
+    pub fn pruner(&self) -> &Pruner<S> {
+        &self.0.pruner
+    }
+
+    /// Takes an event in; whoever runs the service does the rest.
+    pub fn hear(&self, event: Event) -> Heard {
+        let (heard, stale) = {
+            let mut watch = self.0.watch.lock();
+            let was_stale = watch.stale().is_some();
+            (watch.hear(event), watch.stale().filter(|_| !was_stale))
+        };
+        if let Some(StalePersister { head, persisted }) = stale {
+            tracing::error!(
+                head,
+                persisted,
+                "the block persister has fallen behind, and records go only up to what it has written: \
+                 check it, or set its absence in the configuration if it is gone for good"
+            );
+        }
+        if let Heard::Trigger(trigger) = heard
+            && self.0.following.enabled
+            && self.0.waiting.offer(trigger).is_some()
+        {
+            self.0.metrics.replaced();
+        }
+        self.show();
+        heard
+    }
+
+    /// Prunes what events ask for, until it is told to stop. A run that failed for a reason that may
+    /// pass is tried again, unless a later height comes first.
+    pub async fn run(&self, mut stop: watch::Receiver<bool>) {
+        let mut pause = PATIENCE.0;
+        let mut again: Option<Trigger> = None;
+        loop {
+            let trigger = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                trigger = self.0.waiting.take() => trigger,
+                trigger = after(pause, again) => trigger,
+            };
+            again = None;
+            if self.0.state.lock().processed >= Some(trigger.height) {
+                self.skip(Skip::NotAhead);
+                continue;
+            }
+            let retryable = match self.prune(trigger, stop.clone()).await {
+                Ok((_, error)) => error.is_some_and(|error| error.is_retryable()),
+                Err(skip) => skip != Skip::NotAhead,
+            };
+            if retryable {
+                again = Some(trigger);
+                pause = (pause * 2).min(PATIENCE.1);
+            } else {
+                pause = PATIENCE.0;
+            }
+        }
+    }
+
+    fn skip(&self, why: Skip) {
+        self.0.metrics.skipped(why);
+        self.0.state.lock().last_skip = Some(why);
+    }
+
+    /// One run, now, whatever was processed before; it waits for the one that is under way.
+    pub async fn prune(
+        &self,
+        trigger: Trigger,
+        stop: watch::Receiver<bool>,
+    ) -> Result<(Job, Option<UtxoError>), Skip> {
+        let _turn = self.0.turn.lock().await;
+        let ran = self.0.pruner.run(trigger, stop).await;
+        match &ran {
+            Err(why) => {
+                let (height, reason) = (trigger.height, why.name());
+                tracing::warn!(height, reason, "a prune did not begin; the next event tries again");
+                self.skip(*why);
+            }
+            Ok((job, _)) => self.note(trigger, job).await,
+        }
+        self.show();
+        ran
+    }
+
+    /// Keeps what a run leaves: the height counts as processed only if both phases are done.
+    async fn note(&self, trigger: Trigger, job: &Job) {
+        let store = self.0.pruner.store();
+        let error = match &job.outcome {
+            Outcome::Completed => None,
+            Outcome::Failed(reason) => Some(reason.clone()),
+            Outcome::TimedOut => Some(format!("the run at height {} took too long", job.height)),
+            Outcome::Cancelled => Some(format!("the run at height {} was stopped", job.height)),
+        };
+        if let Some(error) = &error {
+            tracing::warn!(height = job.height, error, "a prune did not end");
+        } else {
+            tracing::info!(
+                height = job.height,
+                safe_height = job.safe_height,
+                deleted = job.done.deleted,
+                kept = ?job.done.kept,
+                preserved = job.done.preserved,
+                millis = job.millis,
+                "pruned UTXO records"
+            );
+        }
+        let completed = error.is_none();
+        {
+            let mut state = self.0.state.lock();
+            state.last_error = error;
+            if completed {
+                state.last_skip = None;
+                state.processed = state.processed.max(Some(job.height));
+            }
+        }
+        let noted = async {
+            if completed {
+                store.set_note(PROCESSED, &job.height.to_string()).await?;
+            }
+            if let Some(persisted) = trigger.persisted {
+                store.set_note(PERSISTED, &persisted.to_string()).await?;
+            }
+            self.0.metrics.counts(&store.counts(job.safe_height).await?);
+            Ok::<(), UtxoError>(())
+        };
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, "what a run left could not be noted");
+        }
+    }
+
+    /// What a persister told about itself before any event: a state that was asked for.
+    pub fn persister_was_at(&self, height: Height) {
+        let mut watch = self.0.watch.lock();
+        watch.hear(Event::Persisted { height });
+    }
+
+    /// What a run at a height, or at the head, would know.
+    pub fn trigger_at(&self, height: Option<Height>) -> Option<Trigger> {
+        let watch = self.0.watch.lock();
+        height.or_else(|| watch.head()).map(|height| watch.at(height))
+    }
+
+    /// What a run would do.
+    pub async fn plan(&self, trigger: Trigger) -> Result<Plan, UtxoError> {
+        self.0.pruner.plan(trigger).await
+    }
+
+    /// How it stands.
+    pub async fn status(&self) -> Result<Status, UtxoError> {
+        let (head, persisted, stale_persister, at) = {
+            let watch = self.0.watch.lock();
+            (
+                watch.head(),
+                watch.persisted(),
+                watch.stale(),
+                watch.head().map(|head| watch.at(head)),
+            )
+        };
+        let pruner = &self.0.pruner;
+        let safe = at.map_or(0, |at| pruner.settings().safe_height(&pruner.store().rules(), at));
+        let counts = pruner.store().counts(safe).await?;
+        self.0.metrics.counts(&counts);
+        let state = self.0.state.lock();
+        Ok(Status {
+            store: pruner.store().address(),
+            files: pruner.files().map(|files| files.address().to_owned()),
+            enabled: self.0.following.enabled,
+            mode: self.0.following.mode,
+            head,
+            persisted,
+            processed: state.processed,
+            lag_blocks: lag(head, state.processed),
+            stale_persister,
+            last_skip: state.last_skip.map(Skip::name),
+            last_error: state.last_error.clone(),
+            running: pruner.progress(),
+            counts,
+        })
+    }
+
+    /// Whether it keeps up; if not, why.
+    pub fn ready(&self) -> Result<(), String> {
+        let head = self.0.watch.lock().head();
+        let lag = lag(head, self.0.state.lock().processed).unwrap_or(0);
+        let most = self.0.following.max_lag_blocks;
+        if self.0.following.enabled && lag > most {
+            return Err(format!("{lag} blocks behind the head; at most {most} are allowed"));
+        }
+        Ok(())
+    }
+
+    /// Everything about one transaction.
+    pub async fn explain(&self, txid: TxId) -> Result<Option<Record>, UtxoError> {
+        self.0.pruner.store().get(txid).await
+    }
+
+    fn show(&self) {
+        let (head, stale) = {
+            let watch = self.0.watch.lock();
+            (watch.head(), watch.stale().is_some())
+        };
+        let processed = self.0.state.lock().processed;
+        self.0.metrics.chain(lag(head, processed), processed, stale);
+    }
+}
+
+fn lag(head: Option<Height>, processed: Option<Height>) -> Option<Height> {
+    // A chain's first block has height 0, so that nothing processed is one more.
+    head.map(|head| processed.map_or(head.saturating_add(1), |done| head.saturating_sub(done)))
+}
+
+async fn after(pause: Duration, trigger: Option<Trigger>) -> Trigger {
+    match trigger {
+        None => std::future::pending().await,
+        Some(trigger) => {
+            tokio::time::sleep(pause).await;
+            trigger
+        }
+    }
+}
+
+async fn height_note(store: &impl UtxoStore, name: &str) -> Result<Option<Height>, UtxoError> {
+    let Some(text) = store.note(name).await? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| UtxoError::damaged(name, "it is no height"))
+}

@@ -1,0 +1,319 @@
+//! A UTXO store in one SQLite file: no server, one writer, readers beside it.
+//!
+//! A prune takes its turn like any writer, one chunk at a time, so that nobody waits longer than for
+//! one chunk. Its deletions need not be on the medium when they are acknowledged: what a power cut
+//! brings back goes again. A record's cut is different, since its file is removed next; it is written
+//! like everything else that somebody relies on.
+
+mod read;
+mod rows;
+mod schema;
+mod steps;
+mod sweep;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use secateur_core::Height;
+use secateur_sql::SqlError;
+use secateur_sql::sqlite::{Sqlite, SqliteReader};
+use tokio::sync::Mutex;
+
+use crate::UtxoError;
+use crate::pruner::Job;
+use crate::rule::Rules;
+use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
+
+/// Past jobs that are kept.
+const JOBS: usize = 10;
+
+/// What an SQLite error means.
+fn failed(error: rusqlite::Error) -> UtxoError {
+    UtxoError::from(SqlError::from(error))
+}
+
+/// A place in an index of heights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    height: i64,
+    id: i64,
+}
+
+impl Mark {
+    const BEGIN: Self = Self { height: -1, id: 0 };
+}
+
+/// UTXO records in one file. Clones share it.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    /// Whatever is acknowledged through it is on the medium.
+    durable: Sqlite,
+    /// For deletions.
+    sweeper: Sqlite,
+    /// Who may write: first come, first served.
+    turn: Arc<Mutex<()>>,
+    /// Only one chunk of a prune waits for a turn.
+    sweep: Arc<Mutex<()>>,
+    path: Arc<PathBuf>,
+    rules: Rules,
+}
+
+impl SqliteStore {
+    /// Opens a store, and makes it if there is none.
+    pub fn open(path: &Path, rules: Rules) -> Result<Self, UtxoError> {
+        let durable = Sqlite::open(path, &schema::SCHEMA, &[("cache_size", "-65536")])?;
+        let pragmas = [("cache_size", "-32768"), ("synchronous", "NORMAL")];
+        let sweeper = Sqlite::open(path, &schema::SCHEMA, &pragmas)?;
+        let path = Arc::new(path.to_owned());
+        Ok(Self { durable, sweeper, turn: Arc::default(), sweep: Arc::default(), path, rules })
+    }
+
+    fn reader(&self) -> &SqliteReader {
+        self.durable.reader()
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut rusqlite::Connection) -> Result<T, UtxoError> + Send + 'static,
+    ) -> Result<T, UtxoError> {
+        let _turn = self.turn.lock().await;
+        self.durable.write(work).await
+    }
+}
+
+impl UtxoStore for SqliteStore {
+    type Key = i64;
+    type Mark = Mark;
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    async fn create(
+        &self,
+        txs: Vec<NewTx>,
+        height: Height,
+    ) -> Result<Vec<Result<Created, UtxoError>>, UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| steps::create(connection, rules, &txs, height)).await
+    }
+
+    async fn spend(&self, txid: TxId, height: Height) -> Result<(), UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| {
+            steps::with_parents(connection, rules, height, txid, |slate| slate.spend(txid))
+        })
+        .await
+    }
+
+    async fn unspend(&self, txid: TxId, height: Height) -> Result<(), UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| {
+            steps::with_parents(connection, rules, height, txid, |slate| slate.unspend(txid))
+        })
+        .await
+    }
+
+    async fn set_conflicting(
+        &self,
+        txid: TxId,
+        conflicting: bool,
+        height: Height,
+    ) -> Result<(), UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| {
+            steps::with_parents(connection, rules, height, txid, |slate| {
+                slate.set_conflicting(txid, conflicting)
+            })
+        })
+        .await
+    }
+
+    async fn set_mined(
+        &self,
+        txids: Vec<TxId>,
+        block: BlockRef,
+        height: Height,
+    ) -> Result<(), UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| {
+            steps::for_each(connection, rules, height, &txids, |slate, txid| {
+                slate.set_mined(txid, block)
+            })
+        })
+        .await
+    }
+
+    async fn unset_mined(
+        &self,
+        txids: Vec<TxId>,
+        block: BlockId,
+        height: Height,
+    ) -> Result<(), UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| {
+            steps::for_each(connection, rules, height, &txids, |slate, txid| {
+                slate.unset_mined(txid, block)
+            })
+        })
+        .await
+    }
+
+    async fn get(&self, txid: TxId) -> Result<Option<Record>, UtxoError> {
+        self.reader().read(move |connection| read::get(connection, txid)).await
+    }
+
+    async fn old_unmined(
+        &self,
+        cutoff: Height,
+        after: Option<Mark>,
+        limit: usize,
+    ) -> Result<Page<Unmined, Mark>, UtxoError> {
+        self.reader()
+            .read(move |connection| read::old_unmined(connection, cutoff, after, limit))
+            .await
+    }
+
+    async fn preserve(&self, txids: Vec<TxId>, until: Height) -> Result<Preserved, UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| steps::preserve(connection, rules, &txids, until)).await
+    }
+
+    async fn expire_preservations(&self, height: Height, limit: usize) -> Result<u64, UtxoError> {
+        let rules = self.rules;
+        self.write(move |connection| steps::expire(connection, rules, height, limit)).await
+    }
+
+    async fn due(
+        &self,
+        height: Height,
+        after: Option<Mark>,
+        limit: usize,
+    ) -> Result<Page<i64, Mark>, UtxoError> {
+        self.reader().read(move |connection| read::due(connection, height, after, limit)).await
+    }
+
+    async fn unstable(
+        &self,
+        keys: Vec<i64>,
+        deep: Option<Height>,
+        batch: usize,
+    ) -> Result<Vec<bool>, UtxoError> {
+        self.reader()
+            .read(move |connection| {
+                let mut settled = HashMap::new();
+                keys.into_iter()
+                    .map(|id| {
+                        // What is remembered of spenders is bounded, whatever the fan-out is.
+                        if settled.len() > batch {
+                            settled.clear();
+                        }
+                        read::unstable(connection, id, deep, &mut settled)
+                    })
+                    .collect()
+            })
+            .await
+    }
+
+    async fn delete(&self, keys: Vec<i64>, sweep: Sweep) -> Result<Vec<Fate<i64>>, UtxoError> {
+        let _one = self.sweep.lock().await;
+        let ids = keys.clone();
+        let fates = {
+            let _turn = self.turn.lock().await;
+            self.sweeper.write(move |connection| sweep::delete(connection, &ids, sweep)).await?
+        };
+        let left: Vec<i64> = keys
+            .iter()
+            .zip(&fates)
+            .filter_map(|(key, fate)| fate.is_none().then_some(*key))
+            .collect();
+        let cut = if left.is_empty() {
+            Vec::new()
+        } else {
+            self.write(move |connection| sweep::cut(connection, &left, sweep)).await?
+        };
+        let mut cut = cut.into_iter();
+        Ok(fates
+            .into_iter()
+            .map(|fate| fate.or_else(|| cut.next()).unwrap_or(Fate::Gone))
+            .collect())
+    }
+
+    async fn doomed(&self, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
+        self.reader().read(move |connection| read::doomed(connection, limit)).await
+    }
+
+    async fn finish(&self, keys: Vec<i64>) -> Result<(), UtxoError> {
+        let _one = self.sweep.lock().await;
+        for id in keys {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                let _turn = self.turn.lock().await;
+                from =
+                    self.sweeper.write(move |connection| sweep::finish(connection, id, at)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn external_sample(
+        &self,
+        not_due: Option<Height>,
+        limit: usize,
+    ) -> Result<Vec<(TxId, FileKind)>, UtxoError> {
+        self.reader()
+            .read(move |connection| read::external_sample(connection, not_due, limit))
+            .await
+    }
+
+    async fn counts(&self, height: Height) -> Result<Counts, UtxoError> {
+        self.reader().read(move |connection| read::counts(connection, height)).await
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<String>, UtxoError> {
+        let name = name.to_owned();
+        self.reader().read(move |connection| read::note(connection, &name)).await
+    }
+
+    async fn set_note(&self, name: &str, value: &str) -> Result<(), UtxoError> {
+        let pair = [name.to_owned(), value.to_owned()];
+        self.write(move |connection| {
+            connection
+                .execute(
+                    "INSERT INTO meta (key, value) VALUES (?1, ?2)
+                     ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    pair,
+                )
+                .map(drop)
+                .map_err(failed)
+        })
+        .await
+    }
+
+    async fn add_job(&self, job: &Job) -> Result<(), UtxoError> {
+        let text =
+            serde_json::to_string(job).map_err(|error| UtxoError::store(error.to_string()))?;
+        self.write(move |connection| {
+            let transaction = steps::begin(connection)?;
+            transaction
+                .execute("INSERT INTO jobs (job) VALUES (?1)", [text])
+                .and_then(|_| {
+                    let sql = "DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?1";
+                    transaction.execute(sql, [i64::try_from(JOBS).unwrap_or(i64::MAX)])
+                })
+                .map_err(failed)?;
+            steps::commit(transaction)
+        })
+        .await
+    }
+
+    async fn jobs(&self) -> Result<Vec<Job>, UtxoError> {
+        self.reader().read(read::jobs).await
+    }
+}

@@ -1,0 +1,253 @@
+//! What is asked of the file. Each question is answered from one state of it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use secateur_core::Height;
+
+use crate::UtxoError;
+use crate::codec::{self, pages};
+use crate::pruner::Job;
+use crate::store::{Counts, Doomed, Page, Unmined};
+use crate::types::{FileKind, Record, Slot, TxId};
+
+use super::rows::{self, Want, kind};
+use super::{Mark, failed};
+
+fn limited(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) fn get(connection: &Connection, txid: TxId) -> Result<Option<Record>, UtxoError> {
+    let view = connection.unchecked_transaction().map_err(failed)?;
+    let Some(row) = rows::load(&view, txid, Want::Inputs)? else { return Ok(None) };
+    let mut outputs = Vec::with_capacity(row.outputs as usize);
+    for page in 0..pages(row.outputs) {
+        match row.pages.get(&page) {
+            Some(page) => outputs.extend(page.all()?),
+            // The pages of a record that is cut may be gone already.
+            None if row.cut => break,
+            None => outputs.extend(rows::load_page(&view, row.id, row.outputs, page)?.all()?),
+        }
+    }
+    let body: Vec<u8> = view
+        .query_row("SELECT body FROM txs WHERE id = ?1", [row.id], |row| row.get(0))
+        .map_err(failed)?;
+    let held_by = {
+        let sql = "SELECT txid FROM holds JOIN txs ON txs.id = holds.child WHERE parent = ?1
+            ORDER BY child LIMIT 100";
+        let mut statement = view.prepare_cached(sql).map_err(failed)?;
+        let held = statement.query_map([row.id], |row| row.get(0).map(TxId));
+        held.and_then(Iterator::collect).map_err(failed)?
+    };
+    Ok(Some(Record {
+        txid,
+        inputs: row.inputs.iter().map(|input| input.spends).collect(),
+        outputs,
+        coinbase: row.coinbase,
+        conflicting: row.conflicting,
+        spending: row.spending,
+        blocks: row.blocks,
+        unmined_since: row.unmined_since,
+        delete_at_height: row.delete_at,
+        preserve_until: row.preserve_until,
+        external: row.external,
+        cut: row.cut,
+        body: Bytes::from(body),
+        held_by,
+    }))
+}
+
+pub(super) fn old_unmined(
+    connection: &Connection,
+    cutoff: Height,
+    after: Option<Mark>,
+    limit: usize,
+) -> Result<Page<Unmined, Mark>, UtxoError> {
+    let sql = "SELECT unmined_since, id, txid, inputs FROM txs
+        WHERE unmined_since <= ?1 AND (unmined_since, id) > (?2, ?3)
+        ORDER BY unmined_since, id LIMIT ?4";
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let from = after.unwrap_or(Mark::BEGIN);
+    let bounds = params![codec::stored(cutoff)?, from.height, from.id, limited(limit)];
+    let mut rows = statement.query(bounds).map_err(failed)?;
+    let mut page = Page { items: Vec::new(), next: None };
+    while let Some(row) = rows.next().map_err(failed)? {
+        let inputs: Vec<u8> = row.get(3).map_err(failed)?;
+        let parents: BTreeSet<TxId> =
+            codec::decode_inputs(&inputs)?.iter().map(|input| input.spends.txid).collect();
+        let txid = TxId(row.get(2).map_err(failed)?);
+        page.next =
+            Some(Mark { height: row.get(0).map_err(failed)?, id: row.get(1).map_err(failed)? });
+        page.items.push(Unmined { txid, parents: parents.into_iter().collect() });
+    }
+    if page.items.len() < limit {
+        page.next = None;
+    }
+    Ok(page)
+}
+
+pub(super) const DUE: &str = "SELECT delete_at, id FROM txs
+    WHERE delete_at <= ?1 AND (delete_at, id) > (?2, ?3) ORDER BY delete_at, id LIMIT ?4";
+
+pub(super) fn due(
+    connection: &Connection,
+    height: Height,
+    after: Option<Mark>,
+    limit: usize,
+) -> Result<Page<i64, Mark>, UtxoError> {
+    let mut statement = connection.prepare_cached(DUE).map_err(failed)?;
+    let from = after.unwrap_or(Mark::BEGIN);
+    let bounds = params![codec::stored(height)?, from.height, from.id, limited(limit)];
+    let rows = statement.query_map(bounds, |row| Ok(Mark { height: row.get(0)?, id: row.get(1)? }));
+    let marks: Vec<Mark> = rows.and_then(Iterator::collect).map_err(failed)?;
+    let next = if marks.len() < limit { None } else { marks.last().copied() };
+    Ok(Page { items: marks.into_iter().map(|mark| mark.id).collect(), next })
+}
+
+/// The spenders of a record, a page at a time.
+fn spenders(
+    connection: &Connection,
+    id: i64,
+    mut each: impl FnMut(Vec<Slot>) -> Result<bool, UtxoError>,
+) -> Result<(), UtxoError> {
+    let found: Option<(u32, Vec<u8>)> = connection
+        .prepare_cached("SELECT outputs, spenders FROM txs WHERE id = ?1")
+        .and_then(|mut statement| {
+            statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        })
+        .map_err(failed)?;
+    let Some((outputs, first)) = found else { return Ok(()) };
+    if !each(codec::Page::decode(first, outputs, 0)?.all()?)? {
+        return Ok(());
+    }
+    for page in 1..pages(outputs) {
+        if !each(rows::load_page(connection, id, outputs, page)?.all()?)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a record has a spender that is not settled. What was found out about a spender is kept for
+/// the rest of the batch.
+pub(super) fn unstable(
+    connection: &Connection,
+    id: i64,
+    deep: Option<Height>,
+    settled: &mut HashMap<TxId, bool>,
+) -> Result<bool, UtxoError> {
+    let mut unstable = false;
+    let mut statement = connection
+        .prepare_cached("SELECT mined_at FROM txs WHERE txid = ?1 AND cut = 0")
+        .map_err(failed)?;
+    spenders(connection, id, |slots| {
+        for slot in slots {
+            let is_settled = match slot {
+                // A spender that is pruned was settled before; a coin has none.
+                Slot::Unspent | Slot::Pruned { .. } => true,
+                Slot::Spent { by, .. } => {
+                    if let Some(known) = settled.get(&by) {
+                        *known
+                    } else {
+                        let mined: Option<Option<i64>> = statement
+                            .query_row([by.0], |row| row.get(0))
+                            .optional()
+                            .map_err(failed)?;
+                        let mined = mined.flatten().map(codec::height).transpose()?;
+                        let is_deep = mined.is_some_and(|mined| Some(mined) <= deep);
+                        settled.insert(by, is_deep);
+                        is_deep
+                    }
+                }
+            };
+            unstable |= !is_settled;
+        }
+        Ok(!unstable)
+    })?;
+    Ok(unstable)
+}
+
+pub(super) fn doomed(connection: &Connection, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
+    let sql = "SELECT id, txid, external FROM txs WHERE cut = 1 ORDER BY id LIMIT ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let rows = statement.query_map([limited(limit)], |row| {
+        Ok((row.get(0)?, TxId(row.get(1)?), row.get::<_, Option<i64>>(2)?))
+    });
+    let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(failed)?;
+    rows.into_iter()
+        .map(|(key, txid, external)| Ok(Doomed { key, txid, external: kind(external)? }))
+        .collect()
+}
+
+pub(super) fn external_sample(
+    connection: &Connection,
+    not_due: Option<Height>,
+    limit: usize,
+) -> Result<Vec<(TxId, FileKind)>, UtxoError> {
+    let sql = "SELECT txid, external FROM txs WHERE external IS NOT NULL
+        AND (?1 IS NULL OR cut = 0 AND (delete_at IS NULL OR delete_at > ?1))
+        ORDER BY id DESC LIMIT ?2";
+    let height = not_due.map(codec::stored).transpose()?;
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let rows = statement.query_map(params![height, limited(limit)], |row| {
+        Ok((TxId(row.get(0)?), row.get::<_, Option<i64>>(1)?))
+    });
+    let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(failed)?;
+    rows.into_iter()
+        .filter_map(|(txid, code)| match kind(code) {
+            Ok(kind) => kind.map(|kind| Ok((txid, kind))),
+            Err(error) => Some(Err(error)),
+        })
+        .collect()
+}
+
+pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, UtxoError> {
+    let one = |sql: &str| -> Result<u64, UtxoError> {
+        let number = connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)))
+            .map_err(failed)?;
+        Ok(u64::try_from(number).unwrap_or(0))
+    };
+    let due = connection
+        .prepare_cached("SELECT count(*) FROM txs WHERE delete_at <= ?1")
+        .and_then(|mut statement| {
+            statement
+                .query_row([codec::stored(height).unwrap_or(i64::MAX)], |row| row.get::<_, i64>(0))
+        })
+        .map_err(failed)?;
+    let page_size = one("PRAGMA page_size")?;
+    let records = note(connection, "records")?.and_then(|text| text.parse().ok()).unwrap_or(0);
+    Ok(Counts {
+        records,
+        unmined: one("SELECT count(*) FROM txs WHERE unmined_since IS NOT NULL")?,
+        due: u64::try_from(due).unwrap_or(0),
+        preserved: one("SELECT count(*) FROM txs WHERE preserve_until IS NOT NULL")?,
+        cut: one("SELECT count(*) FROM txs WHERE cut = 1")?,
+        size_bytes: one("PRAGMA page_count")? * page_size,
+        free_bytes: one("PRAGMA freelist_count")? * page_size,
+    })
+}
+
+pub(super) fn note(connection: &Connection, name: &str) -> Result<Option<String>, UtxoError> {
+    connection
+        .prepare_cached("SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1")
+        .and_then(|mut statement| statement.query_row([name], |row| row.get(0)).optional())
+        .map_err(failed)
+}
+
+pub(super) fn jobs(connection: &Connection) -> Result<Vec<Job>, UtxoError> {
+    let sql = "SELECT job FROM jobs ORDER BY id DESC";
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let rows = statement.query_map([], |row| row.get(0));
+    let texts: Vec<String> = rows.and_then(Iterator::collect).map_err(failed)?;
+    texts
+        .iter()
+        .map(|text| {
+            serde_json::from_str(text)
+                .map_err(|error| UtxoError::damaged("a job", error.to_string()))
+        })
+        .collect()
+}

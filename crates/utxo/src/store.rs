@@ -1,0 +1,288 @@
+//! The seam to the database that keeps the records.
+//!
+//! Each step is atomic: it is done as a whole, or not at all. Every backend keeps the same promises,
+//! and one suite of tests says so (`conformance`).
+
+use std::fmt::Debug;
+use std::future::Future;
+
+use secateur_core::Height;
+use serde::{Deserialize, Serialize};
+
+use crate::UtxoError;
+use crate::pruner::Job;
+use crate::rule::Rules;
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
+
+/// What became of a transaction that was to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// Its record was made, and its inputs are spent.
+    New,
+    /// It was there before, the same; nothing was changed.
+    WasThere,
+}
+
+/// An unmined transaction that has waited long, and whose outputs it spends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmined {
+    /// The transaction.
+    pub txid: TxId,
+    /// Its parents, each once.
+    pub parents: Vec<TxId>,
+}
+
+/// One page of a listing, and where the next one begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T, M> {
+    /// What is on it.
+    pub items: Vec<T>,
+    /// Where to go on; nothing at the end.
+    pub next: Option<M>,
+}
+
+/// What became of parents that were to be preserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Preserved {
+    /// Kept until the height.
+    pub kept: u64,
+    /// Not here, so that nothing can keep them.
+    pub missing: u64,
+}
+
+/// Why a record that was due stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kept {
+    /// It is not due any more: a reorganisation or an unspent output changed it.
+    NotDue,
+    /// It is preserved.
+    Preserved,
+    /// A live unmined transaction spends it.
+    Held,
+    /// Defensive mode: a spender is unmined, not deep enough, or not known.
+    Unstable,
+    /// Its external file could not be removed.
+    FileStays,
+    /// Its external file is not where it should be, and neither are others.
+    FilesMissing,
+}
+
+impl Kept {
+    /// The label of metrics and of reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotDue => "not_due",
+            Self::Preserved => "preserved",
+            Self::Held => "held",
+            Self::Unstable => "unstable",
+            Self::FileStays => "file_stays",
+            Self::FilesMissing => "files_missing",
+        }
+    }
+}
+
+/// What a deleting step did with one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate<K> {
+    /// Its record is gone, and its parents know.
+    Deleted,
+    /// It is cut for good, and its record goes once its file and its many rows are gone.
+    Cut(Doomed<K>),
+    /// It stays.
+    Kept(Kept),
+    /// Somebody else removed it.
+    Gone,
+}
+
+/// What a deleting step may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sweep {
+    /// Records whose delete-at-height is at or below it.
+    pub height: Height,
+    /// Whether records with external files may go: the place of those files is known to be right.
+    pub external: bool,
+}
+
+/// A record that is cut and not yet removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed<K> {
+    /// How the store finds it.
+    pub key: K,
+    /// The transaction.
+    pub txid: TxId,
+    /// Its file.
+    pub external: Option<FileKind>,
+}
+
+/// How many records are in which state. Each number comes from an index of its own; only the whole is
+/// what the database estimates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// All of them, about.
+    pub records: u64,
+    /// In no block.
+    pub unmined: u64,
+    /// Past their delete-at-height at the height that was asked for.
+    pub due: u64,
+    /// Preserved.
+    pub preserved: u64,
+    /// Cut and not yet removed.
+    pub cut: u64,
+    /// What the database takes on the disk.
+    pub size_bytes: u64,
+    /// What of that is free to be used again.
+    pub free_bytes: u64,
+}
+
+/// A database of UTXO records.
+///
+/// Heights are those of the main chain's tip at the moment of a step: what is decided is counted from
+/// there. A step that is told twice does no harm.
+pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
+    /// How a record is found again within one run.
+    type Key: Clone + Debug + Send + Sync + 'static;
+    /// Where a listing goes on.
+    type Mark: Clone + Debug + Send + Sync + 'static;
+
+    /// What the database is, for people: without a password.
+    fn address(&self) -> String;
+
+    /// The numbers that it was opened with.
+    fn rules(&self) -> Rules;
+
+    /// Makes records and spends their inputs, each transaction as a whole or not at all. One that is
+    /// refused does not keep the others from being made; a transaction may spend one before it.
+    fn create(
+        &self,
+        txs: Vec<NewTx>,
+        height: Height,
+    ) -> impl Future<Output = Result<Vec<Result<Created, UtxoError>>, UtxoError>> + Send;
+
+    /// Spends the inputs of a record that let them go, as when it is submitted again.
+    fn spend(
+        &self,
+        txid: TxId,
+        height: Height,
+    ) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Lets the inputs of an unmined record go.
+    fn unspend(
+        &self,
+        txid: TxId,
+        height: Height,
+    ) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Says that an unmined transaction lost a double spend, and lets its inputs go; or that it won
+    /// after all, and spends them.
+    fn set_conflicting(
+        &self,
+        txid: TxId,
+        conflicting: bool,
+        height: Height,
+    ) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Puts transactions into a block of the main chain: all, or none.
+    fn set_mined(
+        &self,
+        txids: Vec<TxId>,
+        block: BlockRef,
+        height: Height,
+    ) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Takes transactions out of a block that left the main chain: all, or none.
+    fn unset_mined(
+        &self,
+        txids: Vec<TxId>,
+        block: BlockId,
+        height: Height,
+    ) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Everything about one transaction.
+    fn get(&self, txid: TxId) -> impl Future<Output = Result<Option<Record>, UtxoError>> + Send;
+
+    /// Transactions that are unmined since `cutoff` or longer, oldest first.
+    fn old_unmined(
+        &self,
+        cutoff: Height,
+        after: Option<Self::Mark>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page<Unmined, Self::Mark>, UtxoError>> + Send;
+
+    /// Keeps records until a height, and takes their delete-at-height away: all that are here, or none.
+    fn preserve(
+        &self,
+        txids: Vec<TxId>,
+        until: Height,
+    ) -> impl Future<Output = Result<Preserved, UtxoError>> + Send;
+
+    /// Ends preservations whose height is reached, at most so many, and applies the rule to them;
+    /// answers how many.
+    fn expire_preservations(
+        &self,
+        height: Height,
+        limit: usize,
+    ) -> impl Future<Output = Result<u64, UtxoError>> + Send;
+
+    /// Records whose delete-at-height is at or below a height.
+    fn due(
+        &self,
+        height: Height,
+        after: Option<Self::Mark>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page<Self::Key, Self::Mark>, UtxoError>> + Send;
+
+    /// Whether each of these has a spender that is not settled: not known, unmined, or in a block above
+    /// `deep`; nothing is deep enough without it. Spenders are read at most so many at a time.
+    fn unstable(
+        &self,
+        keys: Vec<Self::Key>,
+        deep: Option<Height>,
+        batch: usize,
+    ) -> impl Future<Output = Result<Vec<bool>, UtxoError>> + Send;
+
+    /// Deletes records: in the step that deletes, each is looked at again, and goes only if it is
+    /// still due, not preserved, and spent by no live unmined transaction. Parents
+    /// learn of it first. Answers in the order of the keys.
+    fn delete(
+        &self,
+        keys: Vec<Self::Key>,
+        sweep: Sweep,
+    ) -> impl Future<Output = Result<Vec<Fate<Self::Key>>, UtxoError>> + Send;
+
+    /// Records that are cut and not yet removed.
+    fn doomed(
+        &self,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Doomed<Self::Key>>, UtxoError>> + Send;
+
+    /// Removes records that are cut, whose files are gone.
+    fn finish(&self, keys: Vec<Self::Key>) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Some transactions with external files, newest first: those that are not due at a height, whose
+    /// files must be there; or any, which are not cut.
+    fn external_sample(
+        &self,
+        not_due: Option<Height>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(TxId, FileKind)>, UtxoError>> + Send;
+
+    /// How many records are in which state.
+    fn counts(&self, height: Height) -> impl Future<Output = Result<Counts, UtxoError>> + Send;
+
+    /// Something small that is kept under a name.
+    fn note(&self, name: &str) -> impl Future<Output = Result<Option<String>, UtxoError>> + Send;
+
+    /// Keeps it.
+    fn set_note(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Adds a job that ended, and forgets the oldest beyond what is kept.
+    fn add_job(&self, job: &Job) -> impl Future<Output = Result<(), UtxoError>> + Send;
+
+    /// Past jobs, newest first.
+    fn jobs(&self) -> impl Future<Output = Result<Vec<Job>, UtxoError>> + Send;
+}
