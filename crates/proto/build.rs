@@ -17,6 +17,9 @@ const FILES: [&str; 9] = [
     "teranode/pruner.proto",
 ];
 
+/// Packages that others serve: nobody learns of them by asking us.
+const ASKED: [&str; 3] = ["blockassembly_api", "blockchain_api", "google.protobuf"];
+
 /// Answers that commands print as JSON, as they are.
 const SHOWN: [&str; 14] = [
     "StatusResponse",
@@ -41,7 +44,9 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo::rerun-if-changed={}", root.display());
     let descriptors = protox::compile(FILES, [root])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    let mut served = descriptors.clone();
+    served.file.retain(|file| !ASKED.contains(&file.package()));
+    fs::write(out.join("descriptors.bin"), served.encode_to_vec())?;
     let mut generator = tonic_prost_build::configure()
         // Payloads are handed on without copying them.
         .bytes(".")
@@ -50,7 +55,6 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         let path = format!(".secateur.utxo.v1.{name}");
         generator = generator.message_attribute(path, "#[derive(serde::Serialize)]");
     }
-    generator
-        .compile_fds(descriptors)?;
+    generator.compile_fds(descriptors)?;
     Ok(())
 }

@@ -63,7 +63,7 @@ pub mod teranode {
     }
 }
 
-/// What reflection and tests know of every service: an encoded `FileDescriptorSet`.
+/// What reflection and tests know of every service that we serve: an encoded `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// The trailer that carries the details of an error, encoded as the package's error message.
