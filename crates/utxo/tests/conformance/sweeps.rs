@@ -229,7 +229,7 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
 {
     let home = open(RULES).await;
     let store = &home.store;
-    coins(store, 2).await;
+    coins(store, 3).await;
     add(store, 6, vec![external(pays(2, &[(1, 0)], 1)), external(pays(4, &[(1, 1)], 1))]).await;
     add(store, 6, vec![pays(3, &[(2, 0)], 1)]).await;
     mine(store, 7, &[2, 3, 4]).await;
