@@ -31,8 +31,8 @@ pub struct PostgresOptions {
     pub statement_timeout: Duration,
     /// How long to wait for a connection.
     pub connection_timeout: Duration,
-    /// Names and values of further settings that every connection begins with. They are a program's
-    /// own words, never a user's.
+    /// Names and values, as SQL spells them, of further settings that every connection begins with.
+    /// They are a program's own words, never a user's.
     pub settings: &'static [(&'static str, &'static str)],
 }
 
@@ -49,17 +49,17 @@ impl Default for PostgresOptions {
 
 /// What every connection begins with. Times are limited so that nothing waits for ever.
 fn greeting(options: PostgresOptions) -> String {
-    let mut greeting = format!(
-        "set statement_timeout = {}; set lock_timeout = '10s'; \
-         set idle_in_transaction_session_timeout = '120s'; set timezone = 'UTC'; \
-         set client_min_messages = warning; \
-         set default_transaction_isolation = 'read committed'",
-        options.statement_timeout.as_millis()
-    );
-    for (name, value) in options.settings {
-        greeting += &format!("; set {name} = {value}");
-    }
-    greeting
+    let statement_timeout = options.statement_timeout.as_millis().to_string();
+    let ours = [
+        ("statement_timeout", statement_timeout.as_str()),
+        ("lock_timeout", "'10s'"),
+        ("idle_in_transaction_session_timeout", "'120s'"),
+        ("timezone", "'UTC'"),
+        ("client_min_messages", "warning"),
+        ("default_transaction_isolation", "'read committed'"),
+    ];
+    let all = ours.iter().chain(options.settings);
+    all.map(|(name, value)| format!("set {name} = {value}")).collect::<Vec<_>>().join("; ")
 }
 
 /// A database whose schema this program knows. Clones share its connections.

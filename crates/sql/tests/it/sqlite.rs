@@ -142,6 +142,18 @@ async fn what_another_writer_holds_may_pass_and_readers_do_not_wait_for_it() {
 }
 
 #[tokio::test]
+async fn a_transaction_has_the_file_from_its_beginning() {
+    let (_dir, path, store) = new();
+    let other = store.write(move |connection| {
+        let _txn = connection.transaction()?;
+        let other = Connection::open(path)?;
+        other.busy_timeout(Duration::ZERO)?;
+        Ok::<_, SqlError>(other.execute("DELETE FROM coins", []).map_err(SqlError::from))
+    });
+    assert!(other.await.unwrap().unwrap_err().is_retryable());
+}
+
+#[tokio::test]
 async fn work_that_panics_is_told_and_rolled_back_and_the_next_one_goes_on() {
     let (_dir, _path, store) = new();
     let broken = store.write::<(), SqlError>(|connection| {
