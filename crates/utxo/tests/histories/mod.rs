@@ -101,8 +101,7 @@ impl<S: UtxoStore> History<S> {
             12 => self.submit_again().await,
             13 => self.change_of_mind().await,
             14..=16 => self.prune().await,
-            17..=18 => self.prune_badly().await,
-            _ => self.compare().await,
+            _ => self.prune_badly().await,
         }
     }
 
@@ -239,7 +238,7 @@ impl<S: UtxoStore> History<S> {
         let before = self.model.txs.len();
         self.model.prune(trigger.height, job.safe_height);
         self.pruned += (before - self.model.txs.len()) as u64;
-        if self.chance(4) {
+        if self.chance(12) {
             self.compare().await;
         }
     }
@@ -372,15 +371,15 @@ impl<S: UtxoStore> History<S> {
             }
         }
         let Numbers { retention, preservation, .. } = self.model.numbers;
-        for _ in 0..3 * (retention + preservation) + 4 {
-            let top = self.height() + 1;
-            self.chain.push((block(self.next + top, top), Vec::new()));
-            if self.chance(2) || self.height() % 4 == 0 {
-                self.prune_at(Trigger { height: top, persisted: None }).await;
+        // A loser goes, then its parents' preservation ends, then they are dated, then they go.
+        for _ in 0..6 {
+            for _ in 0..=retention.max(preservation) {
+                let top = self.height() + 1;
+                self.chain.push((block(self.next + top, top), Vec::new()));
             }
+            let height = self.height();
+            self.prune_at(Trigger { height, persisted: None }).await;
         }
-        let last = Trigger { height: self.height(), persisted: None };
-        self.prune_at(last).await;
         self.compare().await;
         for tx in &self.known {
             if let Some(record) = self.store.get(tx.txid).await.unwrap() {
@@ -402,7 +401,7 @@ pub async fn play<S: UtxoStore>(seed: u64, store: S, files: ExternalFiles) -> u6
     for _ in 0..3 {
         history.mine().await;
     }
-    for _ in 0..70 {
+    for _ in 0..48 {
         history.step().await;
     }
     history.compare().await;
