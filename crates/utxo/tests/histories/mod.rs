@@ -371,8 +371,10 @@ impl<S: UtxoStore> History<S> {
             }
         }
         let Numbers { retention, preservation, .. } = self.model.numbers;
-        // A loser goes, then its parents' preservation ends, then they are dated, then they go.
-        for _ in 0..6 {
+        // A loser goes, then its parents' preservation ends, then they are dated, then they go; and they
+        // may be losers themselves.
+        let losers = self.model.txs.values().filter(|tx| tx.conflicting).count();
+        for _ in 0..4 + 2 * losers {
             for _ in 0..=retention.max(preservation) {
                 let top = self.height() + 1;
                 self.chain.push((block(self.next + top, top), Vec::new()));
