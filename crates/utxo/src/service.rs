@@ -76,7 +76,8 @@ pub struct Status {
     pub last_error: Option<String>,
     /// The run that is under way.
     pub running: Option<Progress>,
-    /// What the store holds.
+    /// What the store holds; due is what is past its delete-at-height at the head, also where a
+    /// persister keeps it back.
     pub counts: Counts,
 }
 
@@ -253,12 +254,20 @@ impl<S: UtxoStore> Service<S> {
             if let Some(persisted) = trigger.persisted {
                 store.set_note(PERSISTED, &persisted.to_string()).await?;
             }
-            self.0.metrics.counts(&store.counts(job.safe_height).await?);
-            Ok::<(), UtxoError>(())
+            self.count().await.map(drop)
         };
         if let Err(error) = noted.await {
             tracing::warn!(%error, "what a run left could not be noted");
         }
+    }
+
+    /// Counts what is there, as seen from the head.
+    async fn count(&self) -> Result<Counts, UtxoError> {
+        let head = self.0.watch.lock().head();
+        let processed = self.0.state.lock().processed;
+        let counts = self.0.pruner.store().counts(head.max(processed).unwrap_or(0)).await?;
+        self.0.metrics.counts(&counts);
+        Ok(counts)
     }
 
     /// What a persister told about itself before any event: a state that was asked for.
@@ -280,19 +289,12 @@ impl<S: UtxoStore> Service<S> {
 
     /// How it stands.
     pub async fn status(&self) -> Result<Status, UtxoError> {
-        let (head, persisted, stale_persister, at) = {
+        let (head, persisted, stale_persister) = {
             let watch = self.0.watch.lock();
-            (
-                watch.head(),
-                watch.persisted(),
-                watch.stale(),
-                watch.head().map(|head| watch.at(head)),
-            )
+            (watch.head(), watch.persisted(), watch.stale())
         };
         let pruner = &self.0.pruner;
-        let safe = at.map_or(0, |at| pruner.settings().safe_height(&pruner.store().rules(), at));
-        let counts = pruner.store().counts(safe).await?;
-        self.0.metrics.counts(&counts);
+        let counts = self.count().await?;
         let state = self.0.state.lock();
         Ok(Status {
             store: pruner.store().address(),
@@ -309,13 +311,6 @@ impl<S: UtxoStore> Service<S> {
             running: pruner.progress(),
             counts,
         })
-    }
-
-    /// Records past their delete-at-height at the head, whatever a persister allows: those that a stale
-    /// one keeps back are among them.
-    pub async fn past_due(&self) -> Result<u64, UtxoError> {
-        let head = self.0.watch.lock().head().unwrap_or(0);
-        Ok(self.0.pruner.store().counts(head).await?.due)
     }
 
     /// Whether it keeps up; if not, why.
