@@ -76,7 +76,8 @@ pub struct Status {
     pub last_error: Option<String>,
     /// The run that is under way.
     pub running: Option<Progress>,
-    /// What the store holds.
+    /// What the store holds; due is what is past its delete-at-height at the head, also where a
+    /// persister keeps it back.
     pub counts: Counts,
 }
 
@@ -283,18 +284,20 @@ impl<S: UtxoStore> Service<S> {
             if let Some(persisted) = trigger.persisted {
                 store.set_note(PERSISTED, &persisted.to_string()).await?;
             }
-            self.0.metrics.counts(&store.counts(job.safe_height).await?);
-            Ok::<(), UtxoError>(())
+            self.count().await.map(drop)
         };
         if let Err(error) = noted.await {
             tracing::warn!(%error, "what a run left could not be noted");
         }
     }
 
-    /// What a persister told about itself before any event: a state that was asked for.
-    pub fn persister_was_at(&self, height: Height) {
-        self.0.watch.lock().hear(Event::Persisted { height });
-        self.show();
+    /// Counts what is there, as seen from the head.
+    async fn count(&self) -> Result<Counts, UtxoError> {
+        let head = self.0.watch.lock().head();
+        let processed = self.0.state.lock().processed;
+        let counts = self.0.pruner.store().counts(head.max(processed).unwrap_or(0)).await?;
+        self.0.metrics.counts(&counts);
+        Ok(counts)
     }
 
     /// What a run at a height, or at the head, would know.
@@ -310,19 +313,12 @@ impl<S: UtxoStore> Service<S> {
 
     /// How it stands.
     pub async fn status(&self) -> Result<Status, UtxoError> {
-        let (head, persisted, stale_persister, at) = {
+        let (head, persisted, stale_persister) = {
             let watch = self.0.watch.lock();
-            (
-                watch.head(),
-                watch.persisted(),
-                watch.stale(),
-                watch.head().map(|head| watch.at(head)),
-            )
+            (watch.head(), watch.persisted(), watch.stale())
         };
         let pruner = &self.0.pruner;
-        let safe = at.map_or(0, |at| pruner.settings().safe_height(&pruner.store().rules(), at));
-        let counts = pruner.store().counts(safe).await?;
-        self.0.metrics.counts(&counts);
+        let counts = self.count().await?;
         let state = self.0.state.lock();
         Ok(Status {
             store: pruner.store().address(),
