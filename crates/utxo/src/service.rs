@@ -311,6 +311,13 @@ impl<S: UtxoStore> Service<S> {
         })
     }
 
+    /// Records past their delete-at-height at the head, whatever a persister allows: those that a stale
+    /// one keeps back are among them.
+    pub async fn past_due(&self) -> Result<u64, UtxoError> {
+        let head = self.0.watch.lock().head().unwrap_or(0);
+        Ok(self.0.pruner.store().counts(head).await?.due)
+    }
+
     /// Whether it keeps up; if not, why.
     pub fn ready(&self) -> Result<(), String> {
         let head = self.0.watch.lock().head();

@@ -141,7 +141,7 @@ pub struct Counts {
 /// there. A step that is told twice does no harm.
 pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// How a record is found again within one run.
-    type Key: Clone + Debug + Send + Sync + 'static;
+    type Key: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// Where a listing goes on.
     type Mark: Clone + Debug + Send + Sync + 'static;
 

@@ -165,9 +165,17 @@ impl<S: UtxoStore> Pruner<S> {
         if self.settings.missing_files_are_gone {
             return Ok(true);
         }
-        if files.prove(&sample).await? {
-            self.store.set_note(PLACE, files.address()).await?;
-            return Ok(true);
+        match files.prove(&sample).await {
+            Ok(true) => {
+                self.store.set_note(PLACE, files.address()).await?;
+                return Ok(true);
+            }
+            Ok(false) => {}
+            // What has no file goes all the same.
+            Err(error) => {
+                tracing::warn!(%error, "records with external files stay until their place answers");
+                return Ok(false);
+            }
         }
         tracing::error!(
             place = files.address(),

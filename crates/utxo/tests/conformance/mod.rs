@@ -1,0 +1,73 @@
+//! What every backend promises, told as sentences. A backend runs them all with [`conformance!`]:
+//! it names a function that opens a fresh, empty store under given rules.
+
+pub mod broke;
+pub mod prunes;
+pub mod records;
+pub mod rig;
+pub mod sweeps;
+
+/// Runs every case against one backend, each as a test of its own.
+macro_rules! conformance {
+    ($open:path) => {
+        conformance!(@cases $open, records: [
+            a_transaction_reads_back_as_it_was_created,
+            creating_twice_changes_nothing_and_another_of_the_same_id_is_refused,
+            what_cannot_be_spent_is_refused_and_nothing_changes,
+            a_refused_transaction_does_not_keep_the_rest_of_a_batch_from_being_made,
+            a_malformed_transaction_is_refused,
+            a_coinbase_ripens,
+            a_record_is_dated_once_all_is_spent_and_it_is_mined_and_never_earlier_again,
+            a_reorganisation_takes_the_date_away_and_starts_the_clock_again,
+            an_output_that_is_let_go_takes_the_date_away,
+            the_loser_of_a_double_spend_is_dated_once_and_can_win_after_all,
+            a_block_with_an_unknown_transaction_changes_nothing,
+            a_step_that_is_told_twice_does_no_harm,
+            of_two_who_spend_the_same_output_at_the_same_time_one_wins,
+            an_output_far_behind_in_a_wide_transaction_is_spent_like_any_other,
+        ]);
+        conformance!(@cases $open, sweeps: [
+            old_unmined_transactions_are_listed_in_pages_with_their_parents,
+            what_is_preserved_has_no_date_until_its_time_and_then_what_the_rule_says,
+            a_preservation_is_never_shortened,
+            due_records_come_in_pages_and_go,
+            a_record_is_looked_at_again_when_it_is_deleted,
+            parents_learn_of_their_pruned_spender_and_it_cannot_come_back,
+            a_record_with_a_file_is_cut_first_and_nothing_brings_it_back,
+            a_heavy_record_goes_in_pieces,
+            a_spender_that_is_not_settled_is_told,
+            counts_follow_what_is_there,
+            notes_and_jobs_are_kept,
+        ]);
+        conformance!(@cases $open, prunes: [
+            a_run_preserves_parents_and_deletes_what_is_due,
+            a_failure_in_phase_1_at_any_record_deletes_nothing,
+            a_run_that_fails_in_the_middle_is_finished_by_the_next,
+            defensive_mode_keeps_what_has_an_unsettled_spender,
+            cleaning_that_is_switched_off_deletes_nothing_and_still_preserves,
+            a_run_that_is_stopped_or_late_ends_between_chunks_and_is_not_processed,
+            a_guard_that_says_no_keeps_a_run_from_beginning,
+            ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_last,
+            a_height_counts_as_processed_only_when_both_phases_are_done,
+        ]);
+        conformance!(@cases $open, broke: [
+            a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,
+            a_preservation_that_expires_over_a_live_coin_does_not_date_it,
+            a_stale_persister_is_told_and_the_past_due_records_are_counted,
+            a_wrong_prefix_of_files_is_not_taken_for_files_that_are_gone,
+            a_record_stays_while_its_file_cannot_be_removed,
+            a_reorganisation_between_listing_and_deleting_is_seen,
+            catching_up_with_a_small_retention_deletes_nothing_that_is_needed,
+            a_fan_out_of_many_children_does_not_stall_the_store,
+        ]);
+    };
+    (@cases $open:path, $theme:ident: [$($case:ident,)*]) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::conformance::$theme::$case($open).await;
+            }
+        )*
+    };
+}
+pub(crate) use conformance;
