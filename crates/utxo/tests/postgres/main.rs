@@ -1,0 +1,17 @@
+//! UTXO records and their pruner, on a real PostgreSQL. One test binary, a module for each theme.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../../../index/tests/postgres/fixture.rs"]
+#[allow(dead_code, reason = "the tests of other crates use the rest")]
+mod fixture;
+mod races;
+mod restart;
+mod suite;
