@@ -2,6 +2,7 @@
 //! exit code of its own.
 
 use secateur_core::{CoreError, Height};
+use secateur_sql::SqlError;
 
 /// What kind of trouble an error is. The names are labels of metrics and part of `last_error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -168,5 +169,15 @@ impl IndexError {
     /// A value of the index that does not read back.
     pub fn stored(error: &CoreError) -> Self {
         Self::sink(format!("what the index holds does not read back: {error}"))
+    }
+}
+
+/// What a database does not do, the index does not.
+impl From<SqlError> for IndexError {
+    fn from(error: SqlError) -> Self {
+        match error {
+            SqlError::Failed { reason, retryable } => Self::Sink { reason, retryable },
+            SqlError::Refused(why) => Self::Refused(why),
+        }
     }
 }

@@ -10,6 +10,7 @@ use secateur_archive::ArchiveError;
 use secateur_core::{CoreError, ExportError, LookupError};
 use secateur_index::{ErrorClass, IndexError};
 use secateur_sidecar::SidecarError;
+use secateur_sql::SqlError;
 use secateur_store::StoreError;
 
 use crate::error::NodeError;
@@ -102,6 +103,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(error) = cause.downcast_ref::<IndexError>() {
         return Some(of_index(error));
     }
+    if let Some(error) = cause.downcast_ref::<SqlError>() {
+        return Some(of_sql(error));
+    }
     if let Some(error) = cause.downcast_ref::<SidecarError>() {
         return of_sidecar(error);
     }
@@ -121,6 +125,13 @@ fn of_index(error: &IndexError) -> Exit {
         ErrorClass::Sink => Exit::Sink,
         ErrorClass::Refused => Exit::Refused,
         _ => Exit::Failed,
+    }
+}
+
+fn of_sql(error: &SqlError) -> Exit {
+    match error {
+        SqlError::Failed { .. } => Exit::Sink,
+        SqlError::Refused(_) => Exit::Refused,
     }
 }
 
@@ -263,6 +274,12 @@ mod tests {
         assert_eq!(wrap(IndexError::sink("x")), Exit::Sink);
         let archive = IndexError::ArchiveIo { reason: "x".into(), retryable: false };
         assert_eq!(wrap(archive), Exit::Archive);
+        let wrap = |error: SqlError| exit_of(&anyhow::Error::from(error).context("x"));
+        let failed = SqlError::Failed { reason: "x".into(), retryable: true };
+        assert_eq!(
+            (wrap(failed), wrap(SqlError::Refused("x".into()))),
+            (Exit::Sink, Exit::Refused)
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use alloy_primitives::{Address, B256};
 use secateur_core::{BlockHash, TxId};
+use secateur_sql::postgres::Told as _;
 use tokio_postgres::Row;
 
-use super::failure::Told as _;
 use super::numeric::Numeric;
 use crate::{BlockRow, DailyRow, GapRow, IndexError, LogRow, PartRow, TxRow};
 
@@ -48,7 +48,7 @@ fn whole(row: &Row, at: usize) -> Result<Option<u64>, IndexError> {
 }
 
 fn text(row: &Row, at: usize) -> Result<String, IndexError> {
-    row.try_get(at).told(DOING)
+    Ok(row.try_get(at).told(DOING)?)
 }
 
 /// A block.

@@ -4,9 +4,13 @@
 use alloy_primitives::B256;
 use bytes::{BufMut as _, BytesMut};
 
-use super::failure::too_large;
 use super::numeric;
 use crate::{BlockRow, IndexError, LogRow, TxRow};
+
+/// A number that PostgreSQL's column does not hold.
+pub(super) fn too_large(what: &str, value: impl std::fmt::Display) -> IndexError {
+    IndexError::sink(format!("{what} {value} is beyond what the index holds; nothing was written"))
+}
 
 /// Signature, flags and the length of an extension that is not there.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

@@ -10,9 +10,9 @@
 use std::time::Duration;
 
 use secateur_core::Height;
+use secateur_sql::postgres::Told as _;
 
 use super::PostgresSink;
-use super::failure::Told as _;
 use super::write::bigint;
 use crate::IndexError;
 
@@ -144,7 +144,7 @@ impl LeaseQueue {
         let client = self.sink.client().await?;
         let sql = "select not exists (select from leases where first = $1 and next < past)";
         let row = client.query_one(sql, &[&bigint(lease.first)?]).await.told(DOING)?;
-        row.try_get(0).told(DOING)
+        Ok(row.try_get(0).told(DOING)?)
     }
 
     /// What is left to do.
@@ -168,7 +168,7 @@ impl LeaseQueue {
             expires_at = clock_timestamp() + make_interval(secs => $2) \
             where expires_at is null or expires_at <= clock_timestamp() returning epoch";
         let row = client.query_opt(sql, &[&self.owner, &self.seconds()]).await.told(DOING)?;
-        row.map(|row| row.try_get(0)).transpose().told(DOING)
+        Ok(row.map(|row| row.try_get(0)).transpose().told(DOING)?)
     }
 
     /// Goes on following the head. False if another worker does by now.

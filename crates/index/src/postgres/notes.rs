@@ -1,11 +1,11 @@
 //! What is written beside the rows: whose index it is, gaps, parts, what went wrong, the day's
 //! counts, and what is due from time to time. Rows and the cursor behind them are `write`'s.
 
-use deadpool_postgres::{Client, Transaction};
 use secateur_core::Cursor;
+use secateur_sql::postgres::{Client, Told as _, Transaction};
 use tokio_postgres::types::ToSql;
 
-use super::failure::{Told as _, too_large};
+use super::encode::too_large;
 use super::write::{FIRST_WRITE, Fence, bigint, move_on, set_meta, stand};
 use super::{PostgresSink, promote, read};
 use crate::sink::{Identity, Note, Retained};
@@ -80,7 +80,7 @@ pub(super) async fn bind(client: &mut Client, identity: &Identity) -> Result<(),
         set_meta(&transaction, "logs", logs).await?;
         set_meta(&transaction, "logs_since", &since.to_string()).await?;
     }
-    transaction.commit().await.told("binding the index")
+    Ok(transaction.commit().await.told("binding the index")?)
 }
 
 /// Notes a gap and moves the cursor, or the lease, behind it.
@@ -95,7 +95,7 @@ pub(super) async fn record_gap(
     let stand = stand(&transaction, fence, gap.block_from, next.block_number).await?;
     insert_gap(&transaction, gap).await?;
     move_on(&transaction, &stand, next).await?;
-    transaction.commit().await.told(DOING)
+    Ok(transaction.commit().await.told(DOING)?)
 }
 
 /// Notes a gap; one that begins at the same block grows.
@@ -124,7 +124,7 @@ pub(super) async fn note(client: &mut Client, note: &Note) -> Result<(), IndexEr
         set_meta(&transaction, "last_error", &error.to_string()).await?;
         count(&transaction, note.at, Counts { errors: 1, ..Counts::default() }).await?;
     }
-    transaction.commit().await.told(DOING)
+    Ok(transaction.commit().await.told(DOING)?)
 }
 
 /// Notes an archive part.
@@ -138,7 +138,7 @@ pub(super) async fn add_part(
         let compressed = bytes(part.size_bytes)?;
         count(&transaction, at, Counts { compressed, ..Counts::default() }).await?;
     }
-    transaction.commit().await.told(PART)
+    Ok(transaction.commit().await.told(PART)?)
 }
 
 /// Puts a part in, or compares it with the one that is there; says whether it is new.

@@ -3,12 +3,11 @@
 //! and compared, and only then is it said to be done. Archive parts stay where they are; only their
 //! rows move. What deliberately does not live here: stopping the worker that writes the source.
 
-use deadpool_postgres::{Client, GenericClient, Transaction};
 use secateur_core::{Cursor, Height};
+use secateur_sql::postgres::{Client, GenericClient, Told as _, Transaction};
 use tokio_postgres::types::ToSql;
 
-use super::encode::CopyRow;
-use super::failure::{Told as _, too_large};
+use super::encode::{CopyRow, too_large};
 use super::tally::Tally;
 use super::write::{self, bigint, set_meta};
 use super::{PostgresSink, decode, notes, read};
@@ -265,7 +264,7 @@ async fn move_rows(
     }
     write::put_all(&transaction, rows, (bigint(first)?, bigint(past)?)).await?;
     set_meta(&transaction, "cursor", &cursor_to_json(Cursor::at_block(next))).await?;
-    transaction.commit().await.told(DOING)
+    Ok(transaction.commit().await.told(DOING)?)
 }
 
 /// Moves the small tables and what `meta` says, in one transaction.
@@ -313,7 +312,7 @@ async fn move_small(
     if read::cursor(&transaction).await?.is_none() {
         set_meta(&transaction, "cursor", &cursor_to_json(source.cursor)).await?;
     }
-    transaction.commit().await.told(DOING)
+    Ok(transaction.commit().await.told(DOING)?)
 }
 
 /// Moves a day's counts; with `again` also over what an earlier move left.
@@ -470,7 +469,7 @@ async fn finish(to: &PostgresSink, source: &Source) -> Result<(), IndexError> {
     let size = "insert into meta (key, value) values ('size_bytes', secateur_size_bytes()::text) \
         on conflict (key) do nothing";
     transaction.execute(size, &[]).await.told(DOING)?;
-    transaction.commit().await.told(DOING)
+    Ok(transaction.commit().await.told(DOING)?)
 }
 
 /// Refuses an index that is only half moved here: a worker would go on in the middle of it.

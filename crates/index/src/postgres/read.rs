@@ -2,13 +2,12 @@
 //! only the ranges it needs, as far as its conditions say which those are.
 
 use alloy_primitives::{Address, B256};
-use deadpool_postgres::{Client, GenericClient};
 use secateur_core::{Cursor, Height, TxId};
+use secateur_sql::postgres::{Client, GenericClient, Told as _};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::encode::CopyRow;
-use super::failure::Told as _;
 use super::{PostgresSink, decode};
 use crate::sink::{BlockKey, IndexMeta, IndexReader, LogQuery, MAX_PAGE, Place, Role};
 use crate::{BlockRow, DailyRow, GapRow, IndexError, LogRow, PartRow, TxRow, cursor_from_json};

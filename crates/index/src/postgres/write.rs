@@ -7,16 +7,15 @@
 use std::pin::pin;
 
 use bytes::Bytes;
-use deadpool_postgres::{Client, Transaction};
 use futures_util::SinkExt as _;
 use secateur_core::{Cursor, Height};
+use secateur_sql::postgres::{Client, Told as _, Transaction};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::PostgresSink;
-use super::encode::{Copy, CopyRow};
-use super::failure::{Told as _, too_large};
+use super::encode::{Copy, CopyRow, too_large};
 use super::notes::{Counts, bytes, count};
 use crate::{Batch, BlockRow, IndexError, LogRow, Rows, TxRow, cursor_from_json, cursor_to_json};
 
@@ -280,7 +279,7 @@ pub(super) async fn stage(client: &Client) -> Result<(), IndexError> {
     let sql = "create temp table if not exists stage_blocks (like blocks) on commit delete rows; \
         create temp table if not exists stage_txs (like txs) on commit delete rows; \
         create temp table if not exists stage_logs (like logs) on commit delete rows";
-    client.batch_execute(sql).await.told(DOING)
+    Ok(client.batch_execute(sql).await.told(DOING)?)
 }
 
 /// Sends rows into their table, or into one of its kind with a prefix. Whether all of them were new is
@@ -307,7 +306,7 @@ async fn copy<R: CopyRow>(
     sink.feed(copy.take().freeze()).await.told(DOING)?;
     match sink.finish().await {
         Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => Ok(false),
-        other => other.told(DOING).map(|_| true),
+        other => Ok(other.told(DOING).map(|_| true)?),
     }
 }
 
@@ -339,7 +338,7 @@ async fn take_over<R: CopyRow>(
         compare::<R>(transaction, range).await?;
     }
     let height = |row: &Row| row.try_get::<_, i64>(0).told(DOING).map(i64::unsigned_abs);
-    new.iter().map(height).collect()
+    Ok(new.iter().map(height).collect::<Result<_, _>>()?)
 }
 
 /// Refuses if something else is stored where a staged row belongs.

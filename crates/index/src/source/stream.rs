@@ -153,7 +153,7 @@ fn reply_in(answer: v1::ExportBlocksResponse) -> Result<ExportReply, IndexError>
     let cursor = |cursor: v1::Cursor| {
         let segment = segment_in(cursor.segment)?.tag();
         let v1::Cursor { block_number, byte_offset, .. } = cursor;
-        Ok(Cursor { block_number, segment, byte_offset })
+        Ok::<_, IndexError>(Cursor { block_number, segment, byte_offset })
     };
     Ok(ExportReply {
         chunks: answer.chunks.into_iter().map(chunk).collect::<Result<_, IndexError>>()?,

@@ -33,7 +33,7 @@ impl Bearer {
             value.set_sensitive(true);
             Ok(value)
         };
-        Ok(Self(token.map(value).transpose()?))
+        token.map(value).transpose().map(Self)
     }
 }
 

@@ -227,7 +227,7 @@ impl<S: Source> Puller<'_, S> {
                 let rows = codec.rows(&block)?;
                 Ok(Decoded { rows, raw_bytes: block.payloads.total_len() })
             };
-            let blocks: Vec<Decoded> = blocks.into_iter().map(one).collect::<Result<_, _>>()?;
+            let blocks = blocks.into_iter().map(one).collect::<Result<Vec<_>, IndexError>>()?;
             // The payloads are gone; what stays is rows.
             let weight = blocks.iter().map(|block| block.rows.weight()).sum();
             Ok(Ready { room: shrunk(room, units_of(weight)), blocks })

@@ -8,6 +8,8 @@
 )]
 
 mod chain;
+#[path = "../../../sql/tests/it/fixture.rs"]
+#[allow(dead_code, reason = "the tests of `secateur-sql` use the rest")]
 mod fixture;
 mod leases;
 mod ops;
@@ -17,5 +19,4 @@ mod ranges;
 mod restart;
 mod schema;
 mod speed;
-mod tls;
 mod writes;

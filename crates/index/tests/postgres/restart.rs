@@ -62,20 +62,6 @@ async fn a_restart_in_the_middle_loses_nothing_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_an_error_that_may_pass() {
-    let mut server = Server::start();
-    let url = server.database();
-    let sink = open(&url).await;
-    server.stop(Stop::Fast);
-    for _ in 0..3 {
-        let error = sink.cursor().await.unwrap_err();
-        assert!(error.is_retryable(), "{error}");
-    }
-    server.run();
-    assert_eq!(sink.cursor().await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn a_lock_that_somebody_keeps_is_waited_for_only_so_long() {
     let server = Server::start();
     let url = server.database();

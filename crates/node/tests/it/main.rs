@@ -54,8 +54,8 @@ mod indexed;
 mod json_client;
 mod kill;
 mod node;
-#[path = "../../../index/tests/postgres/fixture.rs"]
-#[allow(dead_code, reason = "the index's own tests use all of it")]
+#[path = "../../../sql/tests/it/fixture.rs"]
+#[allow(dead_code, reason = "the tests of `secateur-sql` use the rest")]
 mod postgres;
 mod proxy;
 mod remote;

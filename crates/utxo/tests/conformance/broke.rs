@@ -2,7 +2,7 @@
 //! pruner never ran.
 
 use std::future::Future;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -109,11 +109,11 @@ pub async fn a_stale_persister_is_told_and_the_past_due_records_are_counted<S, F
     assert_eq!((job.safe_height, job.done.deleted), (17, 0));
     assert!(is_here(store, 3).await);
     assert_eq!(status.counts.due, 0, "up to what is persisted");
-    assert_eq!(service.past_due().await.unwrap(), 2, "at the head: 1 and 3");
+    assert_eq!(service.past_due().await.unwrap(), 1, "at the head");
     // It comes back.
     service.hear(Event::Persisted { height: 68 });
     let (job, _) = service.prune(service.trigger_at(None).unwrap(), go()).await.unwrap();
-    assert_eq!((job.safe_height, job.done.deleted), (68, 2));
+    assert_eq!((job.safe_height, job.done.deleted), (68, 1));
     assert_eq!(service.status().await.unwrap().stale_persister, None);
     assert!(service.ready().is_ok());
 }
@@ -170,19 +170,39 @@ fn stubborn(fails: Arc<AtomicBool>) -> String {
 }
 
 fn answer(mut stream: TcpStream, fails: &AtomicBool) -> Option<()> {
-    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    let mut input = BufReader::new(stream.try_clone().ok()?);
     loop {
-        let request = lines.next()?.ok()?;
-        while !lines.next()?.ok()?.is_empty() {}
-        let status = match request.split(' ').next()? {
-            "DELETE" if fails.load(Ordering::Relaxed) => "503 Slow Down\r\ncontent-length: 0",
-            "DELETE" => "204 No Content",
-            _ => {
-                "200 OK\r\ncontent-length: 5\r\netag: \"e\"\r\n\
-                 last-modified: Mon, 16 Nov 2026 00:00:00 GMT"
+        let (mut request, mut length) = (String::new(), 0);
+        input.read_line(&mut request).ok().filter(|read| *read > 0)?;
+        loop {
+            let mut line = String::new();
+            input.read_line(&mut line).ok()?;
+            if let Some(number) = line.to_lowercase().strip_prefix("content-length:") {
+                length = number.trim().parse().ok()?;
             }
-        };
-        write!(stream, "HTTP/1.1 {status}\r\n\r\n").ok()?;
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        input.read_exact(&mut body).ok()?;
+        let deletes = !request.starts_with("HEAD");
+        if deletes && fails.load(Ordering::Relaxed) {
+            write!(stream, "HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n").ok()?;
+        } else if deletes {
+            let body = String::from_utf8(body).ok()?;
+            let key = body.split("<Key>").nth(1)?.split('<').next()?;
+            let done = format!("<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>");
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{done}", done.len())
+                .ok()?;
+        } else {
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\netag: \"e\"\r\n\
+                 last-modified: Mon, 16 Nov 2026 00:00:00 GMT\r\n\r\n"
+            )
+            .ok()?;
+        }
     }
 }
 

@@ -289,8 +289,10 @@ pub async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_
     let runs = Arc::new(AtomicU64::new(0));
     let (count, (done, mut finished)) = (Arc::clone(&runs), watch::channel(0));
     let counting = Faulty::new(home.store.clone(), move |name| {
-        if name == "add_job" {
-            done.send_replace(count.fetch_add(1, Ordering::Relaxed) + 1);
+        count.fetch_add(u64::from(name == "add_job"), Ordering::Relaxed);
+        // What is noted is true by then.
+        if name == "set_note" {
+            done.send_modify(|notes| *notes += 1);
         }
         None
     });
@@ -304,13 +306,7 @@ pub async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_
         service.hear(Event::Block { height, mined_set: true });
     }
     while service.status().await.unwrap().processed != Some(10_000) {
-        // Every run tells when it ends; the last one is the one that is waited for.
-        let seen = *finished.borrow_and_update();
-        if service.status().await.unwrap().processed == Some(10_000) {
-            break;
-        }
-        finished.wait_for(|runs| *runs > seen).await.unwrap();
-        tokio::task::yield_now().await;
+        finished.changed().await.unwrap();
     }
     stop.send_replace(true);
     running.await.unwrap();

@@ -1,7 +1,5 @@
 //! What is noted beside the rows: parts, troubles, the days' counts, and how large the file is.
 
-use std::path::Path;
-
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::columns::{self, Number};
@@ -38,16 +36,15 @@ fn add(
 /// Notes what is known of the source, and what went wrong.
 pub(super) fn note(connection: &mut Connection, note: &Note) -> Result<(), IndexError> {
     let txn = begin(connection)?;
-    let wrap = |error: rusqlite::Error| failed(&error);
     if let Some(head) = note.head {
-        put_meta(&txn, "last_head", &head.to_string()).map_err(wrap)?;
+        put_meta(&txn, "last_head", &head.to_string()).map_err(failed)?;
     }
     if let Some((class, message)) = &note.error {
         let text = serde_json::json!({ "at": note.at, "class": class.name(), "message": message });
-        put_meta(&txn, "last_error", &text.to_string()).map_err(wrap)?;
-        count(&txn, note.at, "errors", 1).map_err(wrap)?;
+        put_meta(&txn, "last_error", &text.to_string()).map_err(failed)?;
+        count(&txn, note.at, "errors", 1).map_err(failed)?;
     }
-    txn.commit().map_err(wrap)
+    txn.commit().map_err(failed)
 }
 
 /// Notes an archive part.
@@ -57,7 +54,6 @@ pub(super) fn add_part(
     at: u64,
 ) -> Result<(), IndexError> {
     let txn = begin(connection)?;
-    let wrap = |error: rusqlite::Error| failed(&error);
     let known = txn
         .query_row(
             &format!("SELECT {} FROM archive_parts WHERE block_from = ?1", columns::PART),
@@ -65,7 +61,7 @@ pub(super) fn add_part(
             columns::part,
         )
         .optional()
-        .map_err(wrap)?;
+        .map_err(failed)?;
     match known {
         Some(known) if known == *part => return Ok(()),
         Some(known) => {
@@ -93,45 +89,26 @@ pub(super) fn add_part(
             part.last_hash.0.as_slice(),
         ],
     )
-    .map_err(wrap)?;
-    count(&txn, at, "compressed_bytes", part.size_bytes).map_err(wrap)?;
-    txn.commit().map_err(wrap)
+    .map_err(failed)?;
+    count(&txn, at, "compressed_bytes", part.size_bytes).map_err(failed)?;
+    txn.commit().map_err(failed)
 }
 
 /// Forgets a part.
 pub(super) fn forget_part(connection: &Connection, block_from: u64) -> Result<(), IndexError> {
     let delete = "DELETE FROM archive_parts WHERE block_from = ?1";
-    connection.execute(delete, [Number(block_from)]).map(drop).map_err(|error| failed(&error))
+    connection.execute(delete, [Number(block_from)]).map(drop).map_err(failed)
 }
 
-/// The bytes of the file and of its log.
-pub(super) fn size_of(path: &Path) -> u64 {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    [path.as_os_str(), &log]
-        .iter()
-        .filter_map(|path| std::fs::metadata(path).ok())
-        .map(|file| file.len())
-        .sum()
-}
-
-/// Puts the log back into the file, and the growth since the last time into the day's counts.
-pub(super) fn maintain(
-    connection: &mut Connection,
-    path: &Path,
-    at: u64,
-) -> Result<(), IndexError> {
-    let wrap = |error: rusqlite::Error| failed(&error);
-    // A reader in the middle of something keeps it from coming to the end; the next time does.
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(wrap)?;
-    connection.execute_batch("PRAGMA optimize").map_err(wrap)?;
-    let size = i64::try_from(size_of(path)).unwrap_or(i64::MAX);
+/// Notes how large the file is, and its growth since the last time in the day's counts.
+pub(super) fn note_size(connection: &mut Connection, size: u64, at: u64) -> Result<(), IndexError> {
+    let size = i64::try_from(size).unwrap_or(i64::MAX);
     let txn = begin(connection)?;
-    let before = get_meta(&txn, "measured_bytes").map_err(wrap)?;
+    let before = get_meta(&txn, "measured_bytes").map_err(failed)?;
     let before = before.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
     if size != before {
-        put_meta(&txn, "measured_bytes", &size.to_string()).map_err(wrap)?;
-        add(&txn, at, "sqlite_growth_bytes", size.saturating_sub(before)).map_err(wrap)?;
+        put_meta(&txn, "measured_bytes", &size.to_string()).map_err(failed)?;
+        add(&txn, at, "sqlite_growth_bytes", size.saturating_sub(before)).map_err(failed)?;
     }
-    txn.commit().map_err(wrap)
+    txn.commit().map_err(failed)
 }

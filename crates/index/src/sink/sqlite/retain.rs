@@ -16,7 +16,6 @@ pub(super) fn retain(
     cutoff: u64,
     max_blocks: u32,
 ) -> Result<Retained, IndexError> {
-    let wrap = |error: rusqlite::Error| failed(&error);
     let txn = begin(connection)?;
     let tip = cursor(&txn)?.and_then(|cursor| cursor.block_number.checked_sub(1)).unwrap_or(0);
     let mut due: Option<Height> = None;
@@ -26,12 +25,12 @@ pub(super) fn retain(
             .prepare_cached(
                 "SELECT number, ts FROM blocks WHERE number < ?1 ORDER BY number LIMIT ?2",
             )
-            .map_err(wrap)?;
+            .map_err(failed)?;
         let limit = i64::from(max_blocks) + 1;
-        let mut rows = oldest.query(params![Number(tip), limit]).map_err(wrap)?;
-        while let Some(row) = rows.next().map_err(wrap)? {
-            let number = row.get::<_, Number>(0).map_err(wrap)?.0;
-            let ts = row.get::<_, Option<Number>>(1).map_err(wrap)?;
+        let mut rows = oldest.query(params![Number(tip), limit]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let number = row.get::<_, Number>(0).map_err(failed)?.0;
+            let ts = row.get::<_, Option<Number>>(1).map_err(failed)?;
             if ts.is_none_or(|ts| ts.0 >= cutoff) {
                 break;
             }
@@ -52,10 +51,10 @@ pub(super) fn retain(
     {
         gone += txn
             .prepare_cached(&format!("DELETE FROM {table} WHERE {column} < ?1"))
-            .map_err(wrap)?
+            .map_err(failed)?
             .execute([bound])
-            .map_err(wrap)?;
+            .map_err(failed)?;
     }
-    txn.commit().map_err(wrap)?;
+    txn.commit().map_err(failed)?;
     Ok(Retained { blocks, rows: gone as u64, more })
 }

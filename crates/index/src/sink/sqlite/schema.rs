@@ -1,16 +1,16 @@
 //! The tables of an SQLite index, and the version of their shape
 //! (`docs/format/index-schema.md`).
 
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use secateur_sql::sqlite::Schema;
 
-use super::failed;
-use crate::IndexError;
-
-/// The shape that this build reads and writes.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
-
-/// Marks the file as one of ours (`PRAGMA application_id`): "sect".
-const APPLICATION_ID: i32 = 0x7365_6374;
+/// What an index is in SQLite.
+pub(super) const SCHEMA: Schema = Schema {
+    name: "index",
+    // "sect".
+    application_id: 0x7365_6374,
+    version: 1,
+    tables: TABLES,
+};
 
 /// Transactions and logs are kept in the order of the chain: `id` is block × 2²⁴ + place, so a page
 /// of an index entry's rows is read in order, and old blocks go from one end. Columns that may hold
@@ -92,48 +92,3 @@ CREATE TABLE metrics_daily (
     errors INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 "#;
-
-/// Makes the tables if the file is new; refuses a file of another kind or of a newer version.
-pub(super) fn prepare(connection: &mut Connection) -> Result<(), IndexError> {
-    let txn = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(|error| failed(&error))?;
-    let empty: bool = txn
-        .query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(|error| failed(&error))?;
-    if empty {
-        txn.execute_batch(TABLES).map_err(|error| failed(&error))?;
-        txn.pragma_update(None, "application_id", APPLICATION_ID)
-            .map_err(|error| failed(&error))?;
-        txn.execute(
-            "INSERT INTO meta (key, value) VALUES ('schema_version', ?1)",
-            [SCHEMA_VERSION.to_string()],
-        )
-        .map_err(|error| failed(&error))?;
-    }
-    check(&txn)?;
-    txn.commit().map_err(|error| failed(&error))
-}
-
-/// Refuses a file that is not an index, or one of a version that this build does not know.
-pub(super) fn check(connection: &Connection) -> Result<(), IndexError> {
-    let id: i32 = connection
-        .query_row("PRAGMA application_id", [], |row| row.get(0))
-        .map_err(|error| failed(&error))?;
-    if id != APPLICATION_ID {
-        return Err(IndexError::Refused("this SQLite file is not an index of Secateur".into()));
-    }
-    let version: Option<String> = connection
-        .query_row("SELECT value FROM meta WHERE key = 'schema_version'", [], |row| row.get(0))
-        .optional()
-        .map_err(|error| failed(&error))?;
-    let version = version.and_then(|text| text.parse::<u32>().ok());
-    match version {
-        Some(SCHEMA_VERSION) => Ok(()),
-        Some(version) => Err(IndexError::Refused(format!(
-            "the index has schema version {version}, this build knows {SCHEMA_VERSION}; use a \
-             newer build, or drop the index and build it again"
-        ))),
-        None => Err(IndexError::sink("the index does not say which schema version it has")),
-    }
-}

@@ -326,24 +326,6 @@ async fn maintenance_empties_the_log_and_counts_the_growth() {
 }
 
 #[tokio::test]
-async fn the_files_of_an_index_are_their_owners_alone_unless_somebody_said_otherwise() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let (dir, sink) = new();
-    sink.commit(batch(0..3)).await.unwrap();
-    let mode =
-        |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
-    for name in ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm"] {
-        assert_eq!(mode(name), 0o600, "{name}");
-    }
-    drop(sink);
-    let path = dir.path().join("index.sqlite");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let sink = SqliteSink::open(&path).unwrap();
-    sink.commit(batch(3..5)).await.unwrap();
-    assert_eq!((mode("index.sqlite"), mode("index.sqlite-wal")), (0o640, 0o640));
-}
-
-#[tokio::test]
 async fn logs_that_are_chosen_later_are_known_since_when() {
     let (_dir, sink) = new();
     let logs = |logs: &str| Identity { logs: logs.into(), ..identity(7) };

@@ -2,7 +2,7 @@
 //! moved the cursor in between is noticed.
 
 use alloy_primitives::B256;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use secateur_core::Cursor;
 
 use super::columns::{self, Number, key};
@@ -11,9 +11,7 @@ use crate::sink::Identity;
 use crate::{Batch, BlockRow, GapRow, IndexError, Rows, cursor_from_json, cursor_to_json};
 
 pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, IndexError> {
-    connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(|error| failed(&error))
+    connection.transaction().map_err(failed)
 }
 
 pub(super) fn get_meta(
@@ -42,7 +40,7 @@ pub(super) fn put_meta(
 
 /// Where to go on.
 pub(super) fn cursor(connection: &Connection) -> Result<Option<Cursor>, IndexError> {
-    let text = get_meta(connection, "cursor").map_err(|error| failed(&error))?;
+    let text = get_meta(connection, "cursor").map_err(failed)?;
     text.map(|text| cursor_from_json(&text).map_err(|error| IndexError::stored(&error))).transpose()
 }
 
@@ -53,21 +51,17 @@ pub(super) fn tip(connection: &Connection) -> Result<Option<BlockRow>, IndexErro
         return Ok(None);
     };
     let sql = format!("SELECT {} FROM blocks WHERE number = ?1", columns::BLOCK);
-    connection
-        .query_row(&sql, [Number(below)], columns::block)
-        .optional()
-        .map_err(|error| failed(&error))
+    connection.query_row(&sql, [Number(below)], columns::block).optional().map_err(failed)
 }
 
 /// Notes whose index this is, or refuses.
 pub(super) fn bind(connection: &mut Connection, identity: &Identity) -> Result<(), IndexError> {
     let txn = begin(connection)?;
-    let wrap = |error: rusqlite::Error| failed(&error);
     for (key, value) in
         [("chain_id", identity.chain_id.to_string()), ("codec", identity.codec.clone())]
     {
-        match get_meta(&txn, key).map_err(wrap)? {
-            None => put_meta(&txn, key, &value).map_err(wrap)?,
+        match get_meta(&txn, key).map_err(failed)? {
+            None => put_meta(&txn, key, &value).map_err(failed)?,
             Some(known) if known == value => {}
             Some(known) => {
                 return Err(IndexError::Refused(format!(
@@ -77,12 +71,12 @@ pub(super) fn bind(connection: &mut Connection, identity: &Identity) -> Result<(
         }
     }
     // Other logs than before begin where the cursor is; what is below keeps what it has.
-    if get_meta(&txn, "logs").map_err(wrap)?.as_ref() != Some(&identity.logs) {
+    if get_meta(&txn, "logs").map_err(failed)?.as_ref() != Some(&identity.logs) {
         let since = cursor(&txn)?.map_or(0, |cursor| cursor.block_number);
-        put_meta(&txn, "logs", &identity.logs).map_err(wrap)?;
-        put_meta(&txn, "logs_since", &since.to_string()).map_err(wrap)?;
+        put_meta(&txn, "logs", &identity.logs).map_err(failed)?;
+        put_meta(&txn, "logs_since", &since.to_string()).map_err(failed)?;
     }
-    txn.commit().map_err(wrap)
+    txn.commit().map_err(failed)
 }
 
 /// Writes a batch.
@@ -90,17 +84,16 @@ pub(super) fn commit(connection: &mut Connection, batch: &Batch) -> Result<(), I
     let txn = begin(connection)?;
     check_place(&txn, batch)?;
     insert_rows(&txn, &batch.rows)?;
-    let wrap = |error: rusqlite::Error| failed(&error);
-    put_meta(&txn, "cursor", &cursor_to_json(batch.next)).map_err(wrap)?;
-    put_meta(&txn, "last_ingest_at", &batch.at.to_string()).map_err(wrap)?;
+    put_meta(&txn, "cursor", &cursor_to_json(batch.next)).map_err(failed)?;
+    put_meta(&txn, "last_ingest_at", &batch.at.to_string()).map_err(failed)?;
     if let Some(head) = batch.head {
-        put_meta(&txn, "last_head", &head.to_string()).map_err(wrap)?;
+        put_meta(&txn, "last_head", &head.to_string()).map_err(failed)?;
     }
     let blocks = batch.rows.blocks.len() as u64;
     let raw = batch.raw_bytes.iter().sum();
-    daily::count(&txn, batch.at, "raw_bytes", raw).map_err(wrap)?;
-    daily::count(&txn, batch.at, "blocks_ingested", blocks).map_err(wrap)?;
-    txn.commit().map_err(wrap)
+    daily::count(&txn, batch.at, "raw_bytes", raw).map_err(failed)?;
+    daily::count(&txn, batch.at, "blocks_ingested", blocks).map_err(failed)?;
+    txn.commit().map_err(failed)
 }
 
 /// A batch begins at the cursor; if it does not, somebody else writes here too.
@@ -119,13 +112,12 @@ fn check_place(txn: &Transaction<'_>, batch: &Batch) -> Result<(), IndexError> {
 }
 
 fn insert_rows(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
-    let wrap = |error: rusqlite::Error| failed(&error);
     let mut insert = txn
         .prepare_cached(
             "INSERT INTO blocks (number, hash, parent_hash, ts, tx_count)
              VALUES (?1, ?2, ?3, ?4, ?5)",
         )
-        .map_err(wrap)?;
+        .map_err(failed)?;
     for row in &rows.blocks {
         let hash = row.hash.as_ref().map(|hash| hash.0.as_slice());
         let parent_hash = row.parent_hash.as_ref().map(|hash| hash.0.as_slice());
@@ -137,7 +129,7 @@ fn insert_rows(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
                 row.ts.map(Number),
                 row.tx_count
             ])
-            .map_err(wrap)?;
+            .map_err(failed)?;
     }
     insert_txs(txn, rows)?;
     insert_logs(txn, rows)
@@ -150,7 +142,7 @@ fn insert_txs(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
              gas, status, gas_used, contract_address)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )
-        .map_err(|error| failed(&error))?;
+        .map_err(failed)?;
     for row in &rows.txs {
         let value = row.value.map(|value| value.to_string());
         insert
@@ -168,7 +160,7 @@ fn insert_txs(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
                 row.gas_used.map(Number),
                 row.contract_address.as_ref().map(|address| address.as_slice()),
             ])
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -183,7 +175,7 @@ fn insert_logs(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
              topic1, topic2, topic3, data)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )
-        .map_err(|error| failed(&error))?;
+        .map_err(failed)?;
     for row in &rows.logs {
         let [topic0, topic1, topic2, topic3] =
             row.topics.each_ref().map(|topic| topic.as_ref().map(B256::as_slice));
@@ -201,7 +193,7 @@ fn insert_logs(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
                 topic3,
                 row.data.as_slice(),
             ])
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -213,13 +205,12 @@ pub(super) fn record_gap(
     next: Cursor,
 ) -> Result<(), IndexError> {
     let txn = begin(connection)?;
-    let wrap = |error: rusqlite::Error| failed(&error);
     txn.execute(
         "INSERT INTO gaps (block_from, block_to, reason, noted_at) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (block_from) DO UPDATE SET block_to = excluded.block_to",
         params![Number(gap.block_from), Number(gap.block_to), gap.reason, Number(gap.noted_at)],
     )
-    .map_err(wrap)?;
-    put_meta(&txn, "cursor", &cursor_to_json(next)).map_err(wrap)?;
-    txn.commit().map_err(wrap)
+    .map_err(failed)?;
+    put_meta(&txn, "cursor", &cursor_to_json(next)).map_err(failed)?;
+    txn.commit().map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! Where a PostgreSQL index is: its URL taken apart, the password found, and the rule when a
+//! Where a PostgreSQL database is: its URL taken apart, the password found, and the rule when a
 //! connection must be encrypted. A password is never shown; [`Address`] prints itself without it.
 
 use std::fmt;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use crate::IndexError;
+use crate::SqlError;
 
 /// A password file beyond this is none.
 const MAX_PASSWORD_FILE: u64 = 1 << 20;
 
-/// Where an index is, and how it is reached.
+/// Where a database is, and how it is reached.
 #[derive(Clone)]
 pub struct Address {
     pub(super) config: Config,
@@ -36,12 +36,12 @@ impl fmt::Debug for Address {
     }
 }
 
-fn refused(why: impl fmt::Display) -> IndexError {
-    IndexError::sink(format!("the address of the PostgreSQL index is not usable: {why}"))
+fn unusable(why: impl fmt::Display) -> SqlError {
+    SqlError::lasting(format!("the address of the PostgreSQL database is not usable: {why}"))
 }
 
 /// Undoes `%41`; anything else is itself.
-fn decoded(text: &str) -> Result<String, IndexError> {
+fn decoded(text: &str) -> Result<String, SqlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -51,11 +51,11 @@ fn decoded(text: &str) -> Result<String, IndexError> {
         }
         let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(refused("a % is not followed by two digits"));
+            return Err(unusable("a % is not followed by two digits"));
         };
         bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
     }
-    String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8"))
 }
 
 /// The parameters that are not tokio-postgres's, and the rest of the URL.
@@ -66,7 +66,7 @@ struct Own {
     password_file: Option<PathBuf>,
 }
 
-fn split(url: &str) -> Result<(String, Own), IndexError> {
+fn split(url: &str) -> Result<(String, Own), SqlError> {
     let mut own = Own::default();
     let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), own)) };
     let mut others = Vec::new();
@@ -78,7 +78,7 @@ fn split(url: &str) -> Result<(String, Own), IndexError> {
                     "disable" => SslMode::Disable,
                     // A certificate is always checked in full: there is no weaker kind here.
                     "require" | "verify-ca" | "verify-full" => SslMode::Require,
-                    _ => return Err(refused("sslmode is `disable` or `verify-full`")),
+                    _ => return Err(unusable("sslmode is `disable` or `verify-full`")),
                 });
             }
             "sslrootcert" => own.roots = Some(decoded(value)?.into()),
@@ -159,8 +159,8 @@ fn password_in(text: &str, config: &Config) -> Option<String> {
     })
 }
 
-fn password_file(path: &Path) -> Result<String, IndexError> {
-    let failed = |why: String| refused(format!("password file {}: {why}", path.display()));
+fn password_file(path: &Path) -> Result<String, SqlError> {
+    let failed = |why: String| unusable(format!("password file {}: {why}", path.display()));
     let about = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
     if about.permissions().mode() & 0o077 != 0 {
         return Err(failed("others can read it; run `chmod 600` on it".into()));
@@ -178,20 +178,20 @@ impl Address {
     /// `passfile=` or `PGPASSFILE`. Beyond this machine the connection is encrypted and the server's
     /// certificate is checked, against `sslrootcert=` or the system's; only `sslmode=disable` says
     /// otherwise.
-    pub fn parse(url: &str) -> Result<Self, IndexError> {
+    pub fn parse(url: &str) -> Result<Self, SqlError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(refused("it does not begin with postgres://"));
+            return Err(unusable("it does not begin with postgres://"));
         }
         let (url, own) = split(url)?;
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let why = std::error::Error::source(&error).map(ToString::to_string);
-            refused(why.unwrap_or_else(|| error.to_string()))
+            unusable(why.unwrap_or_else(|| error.to_string()))
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(refused("it names no host"));
+            return Err(unusable("it names no host"));
         }
         if config.get_user().is_none() {
-            return Err(refused("it names no user: postgres://user@host/database"));
+            return Err(unusable("it names no user: postgres://user@host/database"));
         }
         let mode = if is_local(&config) { SslMode::Disable } else { SslMode::Require };
         config.ssl_mode(own.mode.unwrap_or(mode));
@@ -210,7 +210,7 @@ impl Address {
         Ok(address)
     }
 
-    fn find_password(&mut self, file: Option<PathBuf>) -> Result<(), IndexError> {
+    fn find_password(&mut self, file: Option<PathBuf>) -> Result<(), SqlError> {
         if self.config.get_password().is_some() {
             return Ok(());
         }

@@ -1,24 +1,24 @@
-//! What PostgreSQL's errors mean for a worker: whether the same step may succeed later, and what a
-//! person is told.
+//! What PostgreSQL's errors mean: whether the same step may succeed later, and what a person is
+//! told.
 
 use std::error::Error;
 
 use deadpool_postgres::{HookError, PoolError};
 use tokio_postgres::error::SqlState;
 
-use crate::IndexError;
+use crate::SqlError;
 
 /// What goes on may be over later: the server restarts, is full, is busy, or somebody was first.
 fn may_pass(state: &SqlState) -> bool {
     let code = state.code();
-    // Connections, resources, the operator's hand (a stop, a timeout), conflicts, locks, and a row
-    // whose range is not there yet; a server that became a standby answers 25006.
+    // Connections, resources, the operator's hand (a stop, a timeout), conflicts and locks; a server
+    // that became a standby answers 25006.
     ["08", "53", "57", "58", "40"].iter().any(|class| code.starts_with(class))
         || [SqlState::LOCK_NOT_AVAILABLE, SqlState::READ_ONLY_SQL_TRANSACTION].contains(state)
 }
 
 /// An error of the connection or of a statement.
-pub(super) fn failure(doing: &str, error: &tokio_postgres::Error) -> IndexError {
+fn failure(doing: &str, error: &tokio_postgres::Error) -> SqlError {
     let (reason, retryable) = if let Some(db) = error.as_db_error() {
         let hint = db.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let text = format!("{} [{}]{hint}", db.message(), db.code().code());
@@ -36,36 +36,32 @@ pub(super) fn failure(doing: &str, error: &tokio_postgres::Error) -> IndexError 
         (format!("{error}{cause}"), !lasting)
     };
     let reason = format!("PostgreSQL, while {doing}: {reason}; nothing of it was written");
-    IndexError::Sink { reason, retryable }
+    SqlError::Failed { reason, retryable }
 }
 
 /// No connection could be had.
-pub(super) fn no_connection(shown: &str, error: PoolError) -> IndexError {
+pub(super) fn no_connection(shown: &str, error: PoolError) -> SqlError {
     let doing = format!("connecting to {shown}");
     match error {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
             failure(&doing, &error)
         }
-        PoolError::Timeout(_) => {
-            IndexError::busy_sink(format!("PostgreSQL, while {doing}: no connection in time"))
-        }
-        other => IndexError::sink(format!("PostgreSQL, while {doing}: {other}")),
+        PoolError::Timeout(_) => SqlError::Failed {
+            reason: format!("PostgreSQL, while {doing}: no connection in time"),
+            retryable: true,
+        },
+        other => SqlError::lasting(format!("PostgreSQL, while {doing}: {other}")),
     }
 }
 
-/// A number that PostgreSQL's column does not hold.
-pub(super) fn too_large(what: &str, value: impl std::fmt::Display) -> IndexError {
-    IndexError::sink(format!("{what} {value} is beyond what the index holds; nothing was written"))
-}
-
 /// Says what was being done when it failed.
-pub(super) trait Told<T> {
-    /// The value, or an error that says what was being done.
-    fn told(self, doing: &str) -> Result<T, IndexError>;
+pub trait Told<T> {
+    /// The value, or an error that says what was being done: "while *doing*".
+    fn told(self, doing: &str) -> Result<T, SqlError>;
 }
 
 impl<T> Told<T> for Result<T, tokio_postgres::Error> {
-    fn told(self, doing: &str) -> Result<T, IndexError> {
+    fn told(self, doing: &str) -> Result<T, SqlError> {
         self.map_err(|error| failure(doing, &error))
     }
 }

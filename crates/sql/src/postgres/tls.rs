@@ -15,18 +15,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::IndexError;
+use crate::SqlError;
 
 /// Makes connections encrypted.
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
-fn failed(why: impl std::fmt::Display) -> IndexError {
-    IndexError::sink(format!("certificates for the connection to PostgreSQL: {why}"))
+fn failed(why: impl std::fmt::Display) -> SqlError {
+    SqlError::lasting(format!("certificates for the connection to PostgreSQL: {why}"))
 }
 
 /// The certificates to believe: those of a file, or the system's.
-fn roots(file: Option<&Path>) -> Result<RootCertStore, IndexError> {
+fn roots(file: Option<&Path>) -> Result<RootCertStore, SqlError> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = file {
         let place = |error: &dyn std::fmt::Display| failed(format!("{}: {error}", path.display()));
@@ -45,7 +45,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, IndexError> {
 
 impl Tls {
     /// A connector; without encryption the certificates are not looked for.
-    pub(super) fn new(wanted: bool, file: Option<&Path>) -> Result<Self, IndexError> {
+    pub(super) fn new(wanted: bool, file: Option<&Path>) -> Result<Self, SqlError> {
         let roots = if wanted { roots(file)? } else { RootCertStore::empty() };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)

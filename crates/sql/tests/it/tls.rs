@@ -4,10 +4,10 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
-use secateur_index::sink::Sink as _;
+use secateur_sql::postgres::{Address, Postgres, PostgresOptions};
 
 use crate::fixture::{Server, Stop};
+use crate::postgres::STORE;
 
 /// A key, and a certificate for `localhost`.
 fn certificate(directory: &Path) -> (String, String) {
@@ -25,9 +25,9 @@ fn certificate(directory: &Path) -> (String, String) {
     (std::fs::read_to_string(key).unwrap(), std::fs::read_to_string(certificate).unwrap())
 }
 
-async fn open(url: &str) -> Result<PostgresSink, String> {
+async fn open(url: &str) -> Result<Postgres, String> {
     let address = Address::parse(url).unwrap();
-    PostgresSink::open(&address, PostgresOptions::default()).await.map_err(|error| {
+    Postgres::open(&address, PostgresOptions::default(), &STORE).await.map_err(|error| {
         assert!(!error.is_retryable(), "{error}");
         error.to_string()
     })
@@ -55,8 +55,11 @@ async fn an_encrypted_connection_checks_the_server_and_a_wrong_password_is_not_t
         let roots = roots.display();
         format!("postgres://secateur:{password}@{host}:{port}/postgres?{mode}&sslrootcert={roots}")
     };
-    let sink = open(&url("localhost", "s3cret", "sslmode=verify-full")).await.unwrap();
-    assert_eq!(sink.cursor().await.unwrap(), None);
+    let store = open(&url("localhost", "s3cret", "sslmode=verify-full")).await.unwrap();
+    assert_eq!(format!("{store:?}").matches("s3cret").count(), 0);
+    let client = store.client().await.unwrap();
+    let encrypted = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
+    assert!(client.query_one(encrypted, &[]).await.unwrap().get::<_, bool>(0));
 
     let error = open(&url("localhost", "wr0ng", "sslmode=verify-full")).await.unwrap_err();
     assert!(error.contains("password authentication failed"), "{error}");

@@ -4,7 +4,7 @@
 //! a small shell stands between the two and holds one end of a pipe. When the test ends, in whatever
 //! way, the pipe closes, and the shell ends the server and removes its directory.
 //!
-//! It knows nothing of this crate, so that other crates' tests can take it by its path.
+//! It knows nothing of any crate, so that other crates' tests can take it by its path.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,0 +1,59 @@
+//! Whose tables a file holds, and the version of their shape.
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::SqlError;
+
+/// What a family keeps in a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Schema {
+    /// What it is, as errors name it: "the *index* has schema version …".
+    pub name: &'static str,
+    /// Marks the file as one of this kind (`PRAGMA application_id`).
+    pub application_id: i32,
+    /// The shape that this program reads and writes. It is noted in `meta` under `schema_version`.
+    pub version: u32,
+    /// The statements that make the tables. One of them is `meta`, with `key` and `value`, both text.
+    pub tables: &'static str,
+}
+
+impl Schema {
+    /// Makes the tables if the file is new; refuses a file of another kind or version.
+    pub(super) fn prepare(&self, connection: &mut Connection) -> Result<(), SqlError> {
+        let txn = connection.transaction()?;
+        let empty: bool =
+            txn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
+        if empty {
+            txn.execute_batch(self.tables)?;
+            txn.pragma_update(None, "application_id", self.application_id)?;
+            txn.execute(
+                "INSERT INTO meta (key, value) VALUES ('schema_version', ?1)",
+                [self.version.to_string()],
+            )?;
+        }
+        self.check(&txn)?;
+        Ok(txn.commit()?)
+    }
+
+    /// Refuses a file of another kind, or of a version that this program does not know.
+    pub(super) fn check(&self, connection: &Connection) -> Result<(), SqlError> {
+        let Self { name, application_id, version: known, .. } = self;
+        let id: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+        if id != *application_id {
+            return Err(SqlError::Refused(format!("this SQLite file is no {name} of Secateur")));
+        }
+        let version: Option<String> = connection
+            .query_row("SELECT value FROM meta WHERE key = 'schema_version'", [], |row| row.get(0))
+            .optional()?;
+        match version.and_then(|text| text.parse::<u32>().ok()) {
+            Some(version) if version == *known => Ok(()),
+            Some(version) => Err(SqlError::Refused(format!(
+                "the {name} has schema version {version}, and this program knows {known}; use the \
+                 program that made it, or another file"
+            ))),
+            None => Err(SqlError::lasting(format!(
+                "the {name} does not say which schema version it has"
+            ))),
+        }
+    }
+}
