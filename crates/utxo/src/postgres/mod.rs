@@ -5,6 +5,8 @@
 //! rows' numbers; `steps` and `sweep` say why that is enough. What deliberately does not live here:
 //! connections and how a schema is brought up to date (`secateur-sql`), and the rules (`slate`).
 
+#[cfg(test)]
+mod plans;
 mod read;
 mod rows;
 mod schema;

@@ -53,7 +53,7 @@ pub(super) const DOOMED: &str =
 /// Newest first, as far as one can tell from an index by delete-at-height.
 pub(super) const EXTERNAL: &str = "select txid, external from ( \
         (select id, txid, external from utxo_txs where external is not null and not cut \
-            and delete_at is null order by id desc limit $2) \
+            and delete_at is null order by delete_at desc, id desc limit $2) \
         union all \
         (select id, txid, external from utxo_txs where external is not null and not cut \
             and delete_at > $1 order by delete_at desc, id desc limit $2) \

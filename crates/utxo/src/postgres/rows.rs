@@ -19,27 +19,24 @@ use super::trip::{Tried as _, Trip};
 const READING: &str = "reading records";
 const WRITING: &str = "writing records";
 
-/// What a slate needs of a row, without its inputs and its bytes.
-macro_rules! columns {
-    () => {
-        "id, txid, outputs, spent, coinbase, conflicting, spending, cut, external, \
-         unmined_since, delete_at, preserve_until, blocks, spenders"
+/// What a slate needs of a row, without its bytes. Inputs are read only of those that spend: a parent
+/// may have a million. Rows are found by their keys and then put in order: were the keys a condition
+/// on the table alone, the server could take its order from the index of numbers, and read all of it.
+macro_rules! lock {
+    ($keys:literal, $found:literal) => {
+        concat!(
+            "select id, t.txid, outputs, spent, coinbase, conflicting, spending, cut, external, \
+             unmined_since, delete_at, preserve_until, blocks, spenders, \
+             case when t.txid = any($2) then inputs end from ",
+            $keys,
+            " join utxo_txs t on ",
+            $found,
+            " order by t.id for no key update of t"
+        )
     };
 }
-
-/// Inputs are read only of those that spend: a parent may have a million.
-pub(super) const LOCK_BY_TXID: &str = concat!(
-    "select ",
-    columns!(),
-    ", case when txid = any($2) then inputs end from utxo_txs where txid = any($1) \
-     order by id for no key update"
-);
-pub(super) const LOCK_BY_ID: &str = concat!(
-    "select ",
-    columns!(),
-    ", case when txid = any($2) then inputs end from utxo_txs where id = any($1) \
-     order by id for no key update"
-);
+pub(super) const LOCK_BY_TXID: &str = lock!("unnest($1::bytea[]) k (txid)", "t.txid = k.txid");
+pub(super) const LOCK_BY_ID: &str = lock!("unnest($1::bigint[]) k (row)", "t.id = k.row");
 const PAGES: &str = "select p.tx, p.page, p.spenders \
     from unnest($1::bigint[], $2::integer[]) w (tx, page) \
     join utxo_spender_pages p on p.tx = w.tx and p.page = w.page";
@@ -86,7 +83,7 @@ pub(super) fn bytes_of<'a>(txids: impl IntoIterator<Item = &'a TxId>) -> Vec<&'a
     txids.into_iter().map(|txid| txid.0.as_slice()).collect()
 }
 
-/// Reads a row of `columns!`, and its inputs behind them if they were asked for.
+/// Reads a row of `lock!`.
 fn decode(row: &tokio_postgres::Row) -> Result<Row, Trip> {
     let outputs = count(row.try_get(2).tried(READING)?)?;
     let spenders: Vec<u8> = row.try_get(13).tried(READING)?;

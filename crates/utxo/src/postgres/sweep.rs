@@ -34,8 +34,8 @@ const DOING: &str = "deleting records";
 /// Rows that belong to one record and go in one transaction with it.
 pub(super) const LIGHT: usize = 4096;
 
-pub(super) const LOCK: &str = "select count(*) from \
-    (select from utxo_txs where id = any($1) order by id for no key update) locked";
+pub(super) const LOCK: &str = "select count(*) from (select from unnest($1::bigint[]) k (row) \
+    join utxo_txs t on t.id = k.row order by t.id for no key update of t) locked";
 pub(super) const DELETE: &str = "delete from utxo_txs t where id = any($1) and delete_at <= $2 \
     and preserve_until is null and not cut and external is null and not rewired \
     and not exists (select from utxo_holds where parent = t.id) returning id";

@@ -9,7 +9,7 @@
 
 #[path = "../conformance/mod.rs"]
 mod conformance;
-#[path = "../../../index/tests/postgres/fixture.rs"]
+#[path = "../../../sql/tests/it/fixture.rs"]
 #[allow(dead_code, reason = "the tests of other crates use the rest")]
 mod fixture;
 mod races;

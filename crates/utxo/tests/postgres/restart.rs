@@ -19,7 +19,7 @@ async fn a_server_that_is_away_is_an_error_that_may_pass_and_nothing_is_lost() {
     assert!(away.is_retryable(), "{away}");
     server.run();
     let store = open_at(&url, RULES).await;
-    coins(&store, 2).await;
+    coins(&store, 3).await;
     add(&store, 6, vec![pays(2, &[(1, 0)], 0), pays(3, &[(1, 1)], 0)]).await;
     mine(&store, 7, &[2]).await;
     let keys = due(&store, 17).await;
