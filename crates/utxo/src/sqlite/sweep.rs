@@ -101,7 +101,7 @@ pub(super) fn cut(
             Some(Look { fate: Some(fate), .. }) => fate,
             Some(Look { txid, doomed, .. }) => {
                 transaction
-                    .prepare_cached("UPDATE txs SET cut = 1, delete_at = NULL WHERE id = ?1")
+                    .prepare_cached("UPDATE txs SET cut = 1, delete_at = NULL, unmined_since = NULL WHERE id = ?1")
                     .and_then(|mut statement| statement.execute([id]))
                     .map_err(failed)?;
                 let plain = Doomed { key: *id, txid, external: None };

@@ -9,4 +9,7 @@
 
 #[path = "../conformance/mod.rs"]
 mod conformance;
+#[path = "../histories/mod.rs"]
+mod histories;
+mod random;
 mod sqlite;
