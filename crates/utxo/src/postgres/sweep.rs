@@ -39,11 +39,13 @@ pub(super) const LOCK: &str = "select count(*) from (select from unnest($1::bigi
 pub(super) const DELETE: &str = "delete from utxo_txs t where id = any($1) and delete_at <= $2 \
     and preserve_until is null and not cut and external is null and not rewired \
     and not exists (select from utxo_holds where parent = t.id) returning id";
-pub(super) const CUT: &str = "update utxo_txs t set cut = true, delete_at = null \
+pub(super) const CUT: &str = "update utxo_txs t \
+    set cut = true, delete_at = null, unmined_since = null \
     where id = any($1) and delete_at <= $2 and preserve_until is null and not cut \
     and not exists (select from utxo_holds where parent = t.id) returning id";
 pub(super) const WHY: &str = "select id, cut, preserve_until is not null, \
-    coalesce(delete_at <= $2, false), exists (select from utxo_holds where parent = t.id), \
+    coalesce(delete_at <= $2, false), \
+    (select child from utxo_holds where parent = t.id limit 1) is not null, \
     external is not null from utxo_txs t where id = any($1)";
 pub(super) const TELL: &str = "update utxo_txs t set spenders = utxo_tell(t.spenders, v.marks) \
     from unnest($1::bigint[], $2::bytea[]) v (id, marks) where t.id = v.id";

@@ -7,6 +7,9 @@
 pub mod model;
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rand_chacha::ChaCha8Rng;
@@ -408,4 +411,39 @@ pub async fn play<S: UtxoStore>(seed: u64, store: S, files: ExternalFiles) -> u6
     history.compare().await;
     history.heal().await;
     history.pruned
+}
+
+/// Plays so many histories, as many at a time as there are processors; or only the one that a failure
+/// named. `one` plays a seed in a worker's place.
+pub async fn play_all<F>(histories: u64, one: impl Fn(usize, u64) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = u64> + Send + 'static,
+{
+    if let Ok(seed) = std::env::var("SECATEUR_TEST_HISTORY") {
+        one(0, seed.parse().unwrap()).await;
+        return;
+    }
+    let next = Arc::new(AtomicU64::new(0));
+    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let work = |worker: usize| {
+        let (next, one) = (Arc::clone(&next), one.clone());
+        async move {
+            let mut pruned = 0;
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= histories {
+                    return pruned;
+                }
+                pruned += tokio::spawn(one(worker, seed)).await.unwrap_or_else(|error| {
+                    panic!("replay with SECATEUR_TEST_HISTORY={seed}: {error}")
+                });
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..workers).map(|worker| tokio::spawn(work(worker))).collect();
+    let mut pruned = 0;
+    for task in tasks {
+        pruned += task.await.unwrap();
+    }
+    assert!(pruned > histories, "histories in which nothing is pruned show nothing: {pruned}");
 }

@@ -12,6 +12,9 @@ mod conformance;
 #[path = "../../../sql/tests/it/fixture.rs"]
 #[allow(dead_code, reason = "the tests of other crates use the rest")]
 mod fixture;
+#[path = "../histories/mod.rs"]
+mod histories;
 mod races;
+mod random;
 mod restart;
 mod suite;
