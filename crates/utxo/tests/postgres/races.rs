@@ -2,6 +2,8 @@
 //! moment: a connection of the test's keeps a row that comes last in the order of locks, so that one
 //! side has everything else and the other waits for it.
 
+use std::time::Duration;
+
 use secateur_utxo::{Created, Fate, Kept, PostgresStore, Slot, Sweep, UtxoError, UtxoStore as _};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
@@ -59,9 +61,13 @@ impl Scene {
         let sql = "select count(*) from pg_stat_activity \
             where datname = current_database() and wait_event_type = 'Lock'";
         let eyes = connect(&self.url).await;
-        while eyes.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) < wanted {
-            tokio::task::yield_now().await;
-        }
+        let look = async {
+            while eyes.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) < wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Locks are waited for ten seconds at most; whoever does not wait by then never will.
+        tokio::time::timeout(Duration::from_secs(9), look).await.expect("somebody waits");
     }
 
     async fn open_gate(&self) {
