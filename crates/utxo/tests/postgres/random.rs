@@ -18,7 +18,7 @@ async fn one(url: String, seed: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("files").to_str().unwrap().parse().unwrap();
     let files = ExternalFiles::create(&place, &secateur_archive::Settings::default()).unwrap();
-    play(seed, store, files).await
+    Box::pin(play(seed, store, files)).await
 }
 
 #[test]
