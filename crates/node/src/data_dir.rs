@@ -207,14 +207,15 @@ fn is_unclaimed(path: &Path) -> Result<bool, anyhow::Error> {
     let unfinished = format!("{STORE_FILE}{}", durable::UNFINISHED);
     for entry in std::fs::read_dir(path).with_context(|| format!("listing {}", path.display()))? {
         let name = entry?.file_name();
-        if name != LOCK_FILE && name != unfinished.as_str() {
+        // UTXO records may have been here first.
+        if name != LOCK_FILE && name != crate::utxo::DIRECTORY && name != unfinished.as_str() {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn make_directory(path: &Path) -> Result<(), anyhow::Error> {
+pub(crate) fn make_directory(path: &Path) -> Result<(), anyhow::Error> {
     let make = || -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         sync_ancestors(path)
@@ -258,7 +259,7 @@ fn write_store_file(directory: &Path, chain_id: u64) -> Result<(), anyhow::Error
 }
 
 /// Takes the directory for this process alone, without waiting.
-fn lock(directory: &Path) -> Result<File, anyhow::Error> {
+pub(crate) fn lock(directory: &Path) -> Result<File, anyhow::Error> {
     let path = directory.join(LOCK_FILE);
     let mut file = durable::open(&path, OFlags::RDWR | OFlags::CREATE)?
         .ok_or_else(|| NodeError::Missing(directory.to_path_buf()))?;

@@ -58,6 +58,11 @@ pub(crate) enum NodeError {
          `sidecar.enabled = true`, and `secateur demo` makes some", .0.display()
     )]
     NoBlobs(PathBuf),
+    #[error(
+        "there are no UTXO records at {}; nothing was changed. `secateur utxo serve` makes them, and \
+         `secateur demo` makes some", .0.display()
+    )]
+    NoUtxo(PathBuf),
     /// What was asked for is known and its bytes are not here.
     #[error("{0}; nothing was changed")]
     Pruned(String),
@@ -74,6 +79,14 @@ pub(crate) enum NodeError {
     Refused(String),
     #[error("{0}; nothing was changed")]
     Failed(String),
+    #[error("{0}")]
+    Database(String),
+    /// What a database holds does not read back.
+    #[error("{0}")]
+    Damage(String),
+    /// A part of what was wanted was done.
+    #[error("{0}; what was done before stays done, and the next run goes on")]
+    Unfinished(String),
     #[error("{0}; nothing was changed")]
     Archive(String),
     /// A part of what was wanted was written.
@@ -106,6 +119,8 @@ impl NodeError {
             | Self::Symlink(_)
             | Self::NotWritable(_)
             | Self::NoBlobs(_)
+            | Self::NoUtxo(_)
+            | Self::Unfinished(_)
             | Self::NotConfirmed(_)
             | Self::Failed(_)
             | Self::ThreadDied(_) => Exit::Failed,
@@ -113,7 +128,9 @@ impl NodeError {
             Self::BadFile { .. }
             | Self::ChainMismatch { .. }
             | Self::NoHistory(_)
+            | Self::Damage(_)
             | Self::Damaged { .. } => Exit::Corrupt,
+            Self::Database(_) => Exit::Sink,
             Self::Pruned(_) => Exit::Pruned,
             Self::Locked { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,

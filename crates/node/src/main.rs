@@ -24,6 +24,7 @@ mod rpc;
 mod security;
 mod service;
 mod ui;
+mod utxo;
 mod vault;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ mod policy;
 mod prune;
 mod pruning;
 mod status;
+mod utxo;
 mod verify;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
         Command::Index(command) => index::run(*command, named, ui),
         Command::Archive(args) => archive::run(&args, ui),
         Command::Blob(args) => blob::run(&args, named, ui),
+        Command::Utxo(args) => utxo::run(&args, named, ui),
         Command::Config(verb) => config::run(&verb, ui),
         Command::Status => status::run(&open(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),

@@ -4,6 +4,7 @@
 mod blobs;
 mod remote;
 mod remote_blobs;
+mod utxo;
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use crate::error::NodeError;
 use crate::service::NodeFile;
 pub(crate) use blobs::BlobDesk;
 use remote::Remote;
+pub(crate) use utxo::UtxoDesk;
 
 /// Where commands ask.
 #[derive(Debug)]
