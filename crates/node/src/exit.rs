@@ -244,11 +244,9 @@ fn causes(error: &anyhow::Error) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for cause in error.chain() {
         let mut text = cause.to_string();
-        if texts.iter().any(|told| told.contains(UNCHANGED))
-            && let Some(shorter) =
-                text.strip_suffix(UNCHANGED).and_then(|text| text.strip_suffix("; "))
-        {
-            text = shorter.to_owned();
+        let is_told = texts.iter().any(|told| told.contains(UNCHANGED));
+        if let Some(rest) = text.strip_suffix(UNCHANGED).filter(|_| is_told) {
+            text.truncate(rest.trim_end_matches("; ").len());
         }
         if !texts.iter().any(|told| told.contains(&text)) {
             texts.push(text);

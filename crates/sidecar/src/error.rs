@@ -255,19 +255,17 @@ fn fate(blob_count: u32, is_here: bool) -> &'static str {
 /// Why there is no copy.
 fn no_copy(height: Height, index: u32, places: usize) -> String {
     let blob = format!("blob {index} of height {height}");
-    match places {
-        0 => format!(
-            "nobody has signed for a copy of {blob} yet, so there is none to fetch; what is known of \
-             it stays"
-        ),
-        _ => {
-            let places = if places == 1 { "the place" } else { "any of the places" };
-            format!(
-                "no copy of {blob} could be read from {places} that its records name; what is known \
-                 of it stays. Look at the providers that are configured, and try again"
-            )
-        }
+    if places == 0 {
+        return format!(
+            "nobody has signed for a copy of {blob} yet, so there is none to fetch; what is known of it \
+             stays"
+        );
     }
+    let places = if places == 1 { "the place" } else { "any of the places" };
+    format!(
+        "no copy of {blob} could be read from {places} that its records name; what is known of it \
+         stays. Look at the providers that are configured, and try again"
+    )
 }
 
 impl SidecarError {

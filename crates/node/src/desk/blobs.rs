@@ -28,7 +28,7 @@ pub(super) const PAGE: usize = 1_000;
 /// Where commands about blobs ask.
 pub(crate) enum BlobDesk {
     /// Nobody has the directory open but this process.
-    Here(Local),
+    Here(Box<Local>),
     /// A node has it open.
     There(Box<Remote>),
 }
@@ -100,7 +100,8 @@ impl BlobDesk {
         // Whatever lies in the current directory need not be this directory's.
         let ruled = opened.ruled || file.is_some();
         let named = config.map(Path::to_path_buf);
-        Ok(Self::Here(Local { store: opened.store, settings, ruled, named, claimed }))
+        let local = Local { store: opened.store, settings, ruled, named, claimed };
+        Ok(Self::Here(Box::new(local)))
     }
 
     /// The data directory.
