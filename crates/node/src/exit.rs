@@ -14,7 +14,7 @@ use secateur_sql::SqlError;
 use secateur_store::StoreError;
 use secateur_utxo::UtxoError;
 
-use crate::error::NodeError;
+use crate::error::{NodeError, UNCHANGED};
 use secateur_evm::EvmError;
 
 /// How the process ends.
@@ -239,11 +239,15 @@ fn print_line(line: &str) {
     writeln!(io::stderr(), "{line}").unwrap_or_default();
 }
 
-/// The texts of an error and its causes, without those that the text before already tells.
+/// The texts of an error and its causes, without what the text before already tells.
 fn causes(error: &anyhow::Error) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for cause in error.chain() {
-        let text = cause.to_string();
+        let mut text = cause.to_string();
+        let is_told = texts.iter().any(|told| told.contains(UNCHANGED));
+        if let Some(rest) = text.strip_suffix(UNCHANGED).filter(|_| is_told) {
+            text.truncate(rest.trim_end_matches("; ").len());
+        }
         if !texts.iter().any(|told| told.contains(&text)) {
             texts.push(text);
         }
@@ -310,5 +314,8 @@ mod tests {
             causes(&error),
             vec!["opening the store", "reading failed: the disk is on fire"]
         );
+        let inner = NodeError::Usage("a path is wanted; nothing was changed".into());
+        let error = anyhow::Error::from(inner).context(NodeError::Usage("no place".into()));
+        assert_eq!(causes(&error), vec!["no place; nothing was changed", "a path is wanted"]);
     }
 }

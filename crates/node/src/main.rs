@@ -20,6 +20,7 @@ mod follow;
 mod grpc;
 mod http;
 mod indexer;
+mod made;
 mod rpc;
 mod security;
 mod service;

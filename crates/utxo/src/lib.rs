@@ -13,6 +13,7 @@ mod error;
 mod events;
 mod files;
 mod metrics;
+mod postgres;
 mod pruner;
 mod rule;
 mod service;
@@ -26,6 +27,7 @@ pub use error::UtxoError;
 pub use events::{Event, Heard, StalePersister, TriggerMode, Watch};
 pub use files::{ExternalFiles, Removed};
 pub use metrics::Metrics;
+pub use postgres::PostgresStore;
 pub use pruner::{
     Assembly, AssemblyState, Done, Job, Outcome, Phase, Plan, Progress, Pruner, SafeMode, Settings,
     Skip, Trigger,

@@ -22,6 +22,7 @@ use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Command};
 use crate::data_dir::DEFAULT_DATA;
+use crate::desk::Whole;
 use crate::ui::{self, Ui};
 use crate::{demo, desk};
 
@@ -30,6 +31,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     let ui = Ui { json: cli.json };
     let named = cli.data;
     let open = |named: Option<PathBuf>| desk::open(named, DEFAULT_DATA);
+    let whole = |named: Option<PathBuf>| Whole::open(&named.unwrap_or_else(|| DEFAULT_DATA.into()));
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
         Command::Node(args) => node::run(&args, named),
@@ -38,14 +40,14 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
         Command::Blob(args) => blob::run(&args, named, ui),
         Command::Utxo(args) => utxo::run(&args, named, ui),
         Command::Config(verb) => config::run(&verb, ui),
-        Command::Status => status::run(&open(named)?, ui),
+        Command::Status => status::run(whole(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),
         Command::Prune(args) => prune::run(&open(named)?, &args, ui),
         Command::Pruning(args) => pruning::run(&open(named)?, &args, ui),
         Command::Policy(verb) => policy::run(&open(named)?, &verb, ui),
         Command::Holds(args) => holds::run(&open(named)?, args.verb.as_ref(), ui),
         Command::Explain(verb) => explain::run(named, &verb, ui),
-        Command::Verify(args) => verify::run(&open(named)?, &args, ui),
+        Command::Verify(args) => verify::run(&whole(named)?, &args, ui),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "secateur", &mut script);
