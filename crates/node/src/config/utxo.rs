@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use secateur_archive::ArchiveUrl;
+use secateur_sql::postgres::Address;
 use secateur_utxo::teranode::ChainOptions;
 use secateur_utxo::{Following, MAX_BODY, Rules, SafeMode, Settings, TriggerMode};
 use serde::de::DeserializeOwned;
@@ -168,6 +169,7 @@ fn store(text: &str) -> Result<RecordsIn, String> {
         return Ok(RecordsIn::Sqlite(PathBuf::from(path)));
     }
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        Address::parse(text).map_err(plainly)?;
         return Ok(RecordsIn::Postgres(text.to_owned()));
     }
     Err("sqlite:///path or postgres://… is wanted".into())

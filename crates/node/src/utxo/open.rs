@@ -6,16 +6,16 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use prometheus_client::registry::Registry;
 use secateur_archive::ArchiveUrl;
+use secateur_sql::postgres::{Address, PostgresOptions};
 use secateur_utxo::teranode::{self, ChainAssembly};
 use secateur_utxo::{
-    Assembly, ExternalFiles, Metrics, Pruner, Service, SqliteStore, Standing, UtxoError, UtxoStore,
+    Assembly, ExternalFiles, Metrics, PostgresStore, Pruner, Service, SqliteStore, Standing, UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
 use tonic::service::RoutesBuilder;
 
 use super::Place;
 use crate::config::{RecordsIn, UtxoSettings};
-use crate::error::NodeError;
 use crate::grpc::utxo::{Api, Line};
 use crate::security::Guard;
 
@@ -58,9 +58,12 @@ pub(crate) async fn open(place: &Place, opening: Opening<'_>) -> Result<Opened, 
                 tokio::task::spawn_blocking(move || SqliteStore::open(&path, rules)).await??;
             with_store(store, place, opening).await
         }
-        RecordsIn::Postgres(_) => {
-            let reason = "this secateur keeps UTXO records in SQLite only";
-            Err(NodeError::Usage(reason.into()).into())
+        RecordsIn::Postgres(url) => {
+            let address = Address::parse(url).map_err(UtxoError::from)?;
+            let connections = PostgresStore::CONNECTIONS;
+            let options = PostgresOptions { connections, ..PostgresOptions::default() };
+            let store = PostgresStore::open(&address, options, rules).await?;
+            with_store(store, place, opening).await
         }
     }
 }

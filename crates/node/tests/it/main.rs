@@ -70,5 +70,6 @@ mod tool;
 mod utxo;
 mod utxo_bad;
 mod utxo_commands;
+mod utxo_postgres;
 mod utxo_rig;
 mod wallet;

@@ -89,7 +89,7 @@ async fn a_persister_that_reported_is_the_trigger_and_the_limit() {
     let status = served.status().await;
     assert!(status.persister_stale);
     assert!(served.is_here(1).await, "its height is not persisted");
-    assert!(served.get("/metrics").await.1.contains("secateur_pruner_persister_stale 1"));
+    assert!(served.get("/metrics").1.contains("secateur_pruner_persister_stale 1"));
     assert!(served.persisted(20).await);
     let status = served.processed(20).await;
     assert!(!status.persister_stale);
@@ -136,7 +136,7 @@ async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_
     // The first height was under way; the one that waited behind it was replaced until the last.
     let jobs = served.jobs().await;
     assert!(jobs.len() <= 3, "{jobs:?}");
-    let (_, metrics) = served.get("/metrics").await;
+    let (_, metrics) = served.get("/metrics");
     let replaced = metrics.lines().find_map(|l| l.strip_prefix("secateur_pruner_replaced_total "));
     assert!(replaced.unwrap().parse::<u64>().unwrap() >= 9_990, "{metrics}");
     served.stop();
@@ -149,7 +149,7 @@ async fn health_and_readiness_follow_the_lag() {
     let served = home.serve("").await;
     let pruner = "secateur.utxo.v1.Pruner";
     served.health("", true).await;
-    assert_eq!(served.get("/readyz").await.0, 200);
+    assert_eq!(served.get("/readyz").0, 200);
     served.persisted(10).await;
     served.processed(10).await;
     served.health(pruner, true).await;
@@ -158,16 +158,16 @@ async fn health_and_readiness_follow_the_lag() {
         served.health(service, false).await;
     }
     served.health("secateur.utxo.v1.Store", true).await;
-    let (code, body) = served.get("/readyz").await;
+    let (code, body) = served.get("/readyz");
     assert_eq!(code, 503, "{body}");
     assert!(body.contains("6 blocks behind the head"), "{body}");
-    assert_eq!(served.get("/healthz").await.0, 200);
+    assert_eq!(served.get("/healthz").0, 200);
     let mut teranode = PrunerApiClient::new(served.channel.clone());
     let health = teranode.health_grpc(EmptyMessage {}).await.unwrap().into_inner();
     assert!(!health.ok && health.details.contains("behind"), "{health:?}");
     served.persisted(16).await;
     served.health("", true).await;
-    assert_eq!(served.get("/readyz").await.0, 200);
+    assert_eq!(served.get("/readyz").0, 200);
     let health = teranode.health_grpc(EmptyMessage {}).await.unwrap().into_inner();
     assert!(health.ok, "{health:?}");
     served.stop();
@@ -182,7 +182,7 @@ async fn the_past_due_gauge_tells_what_is_left_when_nothing_is_deleted() {
     served.block(30).await;
     let status = served.processed(30).await;
     assert_eq!(status.counts.unwrap().due, 1);
-    let (code, metrics) = served.get("/metrics").await;
+    let (code, metrics) = served.get("/metrics");
     assert_eq!(code, 200);
     for line in [
         "secateur_utxo_past_due_records 1",

@@ -16,6 +16,7 @@ use tonic::{Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::http_client::send;
 use crate::tool::Running;
 
 /// No test waits longer for what it wants to see.
@@ -198,9 +199,9 @@ impl Served {
     }
 
     /// Asks HTTP.
-    pub async fn get(&self, route: &str) -> (u16, String) {
-        let answer = reqwest::get(format!("http://{}{route}", self.http)).await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+    pub fn get(&self, route: &str) -> (u16, String) {
+        let reply = send(&self.http, &format!("GET {route}"), &[], b"");
+        (reply.status, String::from_utf8(reply.body).unwrap())
     }
 
     /// Asks it to stop, and waits for a clean end.
