@@ -18,11 +18,7 @@ impl Key {
     /// Whether it is an address, which may hold a password.
     pub(crate) fn is_address(&self) -> bool {
         let last = self.name.rsplit('.').next();
-        matches!(
-            last,
-            Some("url" | "execution_url" | "source" | "sink" | "endpoint" | "store" | "files")
-                | Some("blockchain_url" | "assembly_url")
-        )
+        ADDRESSES.iter().any(|address| last == Some(address))
     }
 
     /// Whether it is a list of tables, written as TOML: `[{ name = "a", url = "…" }]`. Addresses in
@@ -43,6 +39,19 @@ pub(crate) const PREFIX: &str = "SECATEUR_";
 /// Variables that are not keys: they are read before the configuration, or by tests.
 pub(crate) const OTHER_VARIABLES: [&str; 3] =
     ["SECATEUR_DATA", "SECATEUR_CONFIG", "SECATEUR_TEST_"];
+
+/// What keys of addresses end with.
+const ADDRESSES: [&str; 9] = [
+    "url",
+    "execution_url",
+    "blockchain_url",
+    "assembly_url",
+    "source",
+    "sink",
+    "endpoint",
+    "store",
+    "files",
+];
 
 /// Keys whose values are lists of tables.
 const LISTS: [&str; 3] = ["sidecar.validators", "sidecar.providers", "sidecar.peers"];

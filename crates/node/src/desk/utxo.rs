@@ -1,7 +1,7 @@
 //! The desk of UTXO records: the records themselves, or the service that has them open. Both are asked
 //! by the same calls, so the answers are the same.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -54,7 +54,7 @@ impl UtxoDesk {
                 let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
                 let directory = utxo::directory(data);
                 match NodeFile::read(&directory) {
-                    Ok(Some(file)) if locked => Self::there(runtime, directory, &file),
+                    Ok(Some(file)) if locked => Self::there(runtime, &directory, &file),
                     _ => Err(error),
                 }
             }
@@ -77,9 +77,9 @@ impl UtxoDesk {
         Ok(Self { client, token: None, asked, runtime, _stop: stop, _place: Some(place) })
     }
 
-    fn there(runtime: Runtime, directory: PathBuf, file: &NodeFile) -> Result<Self, anyhow::Error> {
+    fn there(runtime: Runtime, directory: &Path, file: &NodeFile) -> Result<Self, anyhow::Error> {
         let bad = || NodeError::BadFile {
-            path: NodeFile::path(&directory),
+            path: NodeFile::path(directory),
             reason: "its token is not one".into(),
         };
         let token = format!("Bearer {}", file.admin_token).parse().map_err(|_| bad())?;

@@ -88,6 +88,8 @@ async fn run(
 ) -> Result<(), anyhow::Error> {
     let died = || Err(NodeError::ThreadDied("UTXO service").into());
     let mut ended = tokio::select! {
+        // Those who heard of it as well may have ended already.
+        biased;
         _ = stop.wait_for(|stop| *stop) => Ok(()),
         // None of them ends before it is told to, unless it fails.
         Some(ended) = tasks.join_next() => ended.unwrap_or_else(|_| died()).and(died()),

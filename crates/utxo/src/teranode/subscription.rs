@@ -194,7 +194,7 @@ impl<S: UtxoStore> Listener<'_, S> {
 
     /// A persister's height: it never goes back, and never past the chain's top.
     fn persisted(&self, height: Height) {
-        let kind = NotificationType::BlockPersisted as i32;
+        let kind = NotificationType::BlockPersisted.into();
         let known = self.service.standing().borrow().persisted;
         if self.head.is_none_or(|head| height > head) {
             self.pass_over(Unheard::BeyondTheHead, kind, &height.to_string());

@@ -151,7 +151,7 @@ fn config(data: &Path) -> Result<Config, anyhow::Error> {
     }
     let text = format!(
         "# The demo's UTXO service.\n[utxo]\nblock_height_retention = 10\ncoinbase_maturity = \
-         {MATURITY}\nunmined_tx_retention = 12\nparent_preservation_blocks = 12\n"
+         {MATURITY}\nunmined_tx_retention = 12\nparent_preservation_blocks = 30\n"
     );
     durable::write(&directory, DEFAULT_FILE, &text)?;
     let mut layers = Layers::defaults();
