@@ -163,11 +163,8 @@ impl NodeError {
             Self::BadFile { .. }
             | Self::ChainMismatch { .. }
             | Self::NoHistory(_)
-<<<<<<< HEAD
             | Self::Damage(_)
-=======
             | Self::Lost { .. }
->>>>>>> w1
             | Self::Damaged { .. } => Exit::Corrupt,
             Self::Database(_) => Exit::Sink,
             Self::Pruned(_) => Exit::Pruned,
