@@ -9,7 +9,8 @@ use secateur_archive::ArchiveUrl;
 use secateur_sql::postgres::{Address, PostgresOptions};
 use secateur_utxo::teranode::{self, ChainAssembly};
 use secateur_utxo::{
-    Assembly, ExternalFiles, Metrics, PostgresStore, Pruner, Service, SqliteStore, Standing, UtxoError, UtxoStore,
+    Assembly, ExternalFiles, Metrics, PostgresStore, Pruner, Service, SqliteStore, Standing,
+    UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
 use tonic::service::RoutesBuilder;
