@@ -277,7 +277,6 @@ impl<S: UtxoStore> Service<S> {
                 state.processed = state.processed.max(Some(job.height));
             }
         }
-        // Whoever asks for the status from now on sees the same.
         self.show();
         let noted = async {
             if completed {

@@ -38,7 +38,7 @@ async fn records_in_postgresql_are_fed_pruned_and_explained() {
 
 #[tokio::test]
 async fn a_database_that_is_down_is_waited_for_at_the_start_and_survived_afterwards() {
-    // It keeps what it acknowledged when it falls over.
+    // It falls over below: what it acknowledged must be on the medium.
     let mut server = Server::with(&[]);
     let home = home(&server.database());
     server.stop(Stop::Fast);
