@@ -45,7 +45,8 @@ fn the_live_view_shows_the_budget_bar_and_gives_the_cursor_back() {
     let (hidden, shown) = (screen.rfind("\u{1b}[?25l"), screen.rfind("\u{1b}[?25h"));
     assert!(hidden.is_some() && shown > hidden, "the cursor stays hidden: {screen}");
     assert!(screen.contains("appended   1,500 blocks"), "{screen}");
-    for line in screen.lines() {
+    // A command with an id in it is as long as it is, so that it can be pasted.
+    for line in screen.lines().filter(|line| !line.contains("utxo explain")) {
         assert!(console::measure_text_width(line) <= 80, "too wide: {line}");
     }
 }
