@@ -20,12 +20,12 @@ async fn one(url: String, seed: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("files").to_str().unwrap().parse().unwrap();
     let files = ExternalFiles::create(&place, &secateur_archive::Settings::default()).unwrap();
-    play(seed, store, files).await
+    Box::pin(play(seed, store, files)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_random_histories_end_as_the_naive_model_says() {
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let urls: Arc<Vec<String>> = Arc::new((0..workers).map(|_| fixture::database()).collect());
-    play_all(HISTORIES, move |worker, seed| one(urls[worker].clone(), seed)).await;
+    Box::pin(play_all(HISTORIES, move |worker, seed| one(urls[worker].clone(), seed))).await;
 }
