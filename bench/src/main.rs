@@ -54,6 +54,9 @@ fn run() -> Result<()> {
     if words.next_if(|word| word == names::index::CHILD).is_some() {
         return names::index::answer(words);
     }
+    if words.next_if(|word| word == names::utxo::CHILD).is_some() {
+        return names::utxo::answer(words);
+    }
     let wanted = parse(words)?;
     let chosen = names::choose(wanted.name.as_deref())?;
     let mut lines = Vec::new();

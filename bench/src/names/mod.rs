@@ -9,6 +9,7 @@ mod index_evm;
 pub mod lookup;
 mod side;
 mod sidecar;
+pub mod utxo;
 mod versus;
 
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ pub struct Benchmark {
     pub run: fn(&Setting) -> Result<Report>,
 }
 
-const ALL: [Benchmark; 10] = [
+const ALL: [Benchmark; 11] = [
     Benchmark { name: append_prune::NAME, run: append_prune::run },
     Benchmark { name: lookup::NAME, run: lookup::run },
     Benchmark { name: export::NAME, run: export::run },
@@ -54,6 +55,7 @@ const ALL: [Benchmark; 10] = [
     Benchmark { name: notice::NAME, run: notice::run },
     Benchmark { name: archiver::NAME, run: archiver::run },
     Benchmark { name: start::NAME, run: start::run },
+    Benchmark { name: utxo::NAME, run: utxo::run },
 ];
 
 /// The benchmark of that name, or all of them.

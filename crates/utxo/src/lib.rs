@@ -20,6 +20,7 @@ mod service;
 mod slate;
 mod sqlite;
 mod store;
+pub mod teranode;
 mod types;
 
 pub use error::UtxoError;
@@ -32,7 +33,7 @@ pub use pruner::{
     Skip, Trigger,
 };
 pub use rule::{Facts, Rules};
-pub use service::{Following, Service, Status};
+pub use service::{Following, Service, Standing, Status};
 pub use sqlite::SqliteStore;
 pub use store::{Counts, Created, Doomed, Fate, Kept, Page, Preserved, Sweep, Unmined, UtxoStore};
 pub use types::{

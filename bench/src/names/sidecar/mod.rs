@@ -76,7 +76,7 @@ fn record(key: &str) -> Result<ArchiveRecord> {
     })
 }
 
-fn line(
+pub fn line(
     key: &'static str,
     name: &str,
     settings: &str,

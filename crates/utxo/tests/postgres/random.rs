@@ -1,7 +1,5 @@
 //! Five hundred random histories on PostgreSQL.
 
-use std::sync::Arc;
-
 use secateur_utxo::ExternalFiles;
 
 use crate::fixture;
@@ -23,9 +21,9 @@ async fn one(url: String, seed: u64) -> u64 {
     Box::pin(play(seed, store, files)).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_random_histories_end_as_the_naive_model_says() {
+#[test]
+fn five_hundred_random_histories_end_as_the_naive_model_says() {
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let urls: Arc<Vec<String>> = Arc::new((0..workers).map(|_| fixture::database()).collect());
-    Box::pin(play_all(HISTORIES, move |worker, seed| one(urls[worker].clone(), seed))).await;
+    let urls: Vec<String> = (0..workers).map(|_| fixture::database()).collect();
+    play_all(HISTORIES, |worker, seed| one(urls[worker].clone(), seed));
 }

@@ -1,0 +1,174 @@
+//! `utxo-prune`: a run of the UTXO pruner, with all its checks, beside one bare
+//! `DELETE … WHERE delete_at <= h` over the same rows in the same database; what writers keep of their
+//! rate meanwhile; and the memory that it takes.
+
+mod rows;
+mod sqlite;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use secateur_utxo::{Metrics, Outcome, Pruner, Settings, Trigger, UtxoStore};
+use tokio::sync::watch;
+
+use crate::machine::Machine;
+use crate::measure::{float, median, peak_bytes, share};
+use crate::names::Setting;
+use crate::names::sidecar::line;
+use crate::results::{Case, Figure, Report};
+use rows::{HEIGHT, HEIGHTS, Shape};
+
+/// Its name.
+pub const NAME: &str = "utxo-prune";
+/// The word that begins the command line of the process whose memory is measured.
+pub const CHILD: &str = "utxo-memory";
+
+/// One run at the height at which all are due. In defensive mode the children are as old as their
+/// parents, so that they are deep enough where the run's height is one retention more.
+async fn prune<S: UtxoStore>(store: &S, shape: Shape, defensive: bool) -> Result<()> {
+    let settings = Settings { defensive, ..Settings::default() };
+    let metrics = Arc::new(Metrics::default());
+    let pruner = Pruner::new(store.clone(), None, settings, None, metrics)?;
+    let height = if defensive { HEIGHT + HEIGHTS } else { HEIGHT };
+    let trigger = Trigger { height, persisted: None };
+    let (_stop, go) = watch::channel(false);
+    let ran = pruner.run(trigger, go).await;
+    let (job, _) = ran.map_err(|skip| anyhow::anyhow!("{skip:?}"))?;
+    ensure!(job.outcome == Outcome::Completed, "{job:?}");
+    ensure!(job.done.deleted == shape.due, "{job:?}");
+    Ok(())
+}
+
+/// Both sides in turns.
+fn compare(
+    database: &str,
+    mode: &str,
+    shape: Shape,
+    rounds: u32,
+    mut bare: impl FnMut() -> Result<Duration>,
+    mut ours: impl FnMut() -> Result<Duration>,
+) -> Result<Case> {
+    let (mut fast, mut plain, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let (ours, theirs) = if round % 2 == 1 {
+            let first = bare()?;
+            (ours()?, first)
+        } else {
+            (ours()?, bare()?)
+        };
+        let rate = |took: Duration| share(float(shape.due), took.as_secs_f64());
+        eprintln!(
+            "{NAME}: {database}/{mode}, round {round}: ours {:.0}, bare {:.0} records/s",
+            rate(ours),
+            rate(theirs)
+        );
+        fast.push(rate(ours));
+        plain.push(rate(theirs));
+        ratios.push(share(theirs.as_secs_f64(), ours.as_secs_f64()));
+    }
+    Ok(Case {
+        labels: vec![("database", database.to_owned()), ("mode", mode.to_owned())],
+        figures: vec![("vs_bare", Figure::Ratio(median(&ratios)))],
+        rounds: ratios,
+        contestants: vec![
+            line(
+                "ours",
+                "Secateur's UTXO pruner",
+                "chunks of 1000; still due, not preserved, not held; parents told",
+                ("records/s", median(&fast)),
+                "processor",
+            ),
+            line(
+                "bare",
+                "one DELETE",
+                "one statement, nothing looked at or told",
+                ("records/s", median(&plain)),
+                "processor",
+            ),
+        ],
+        phases: Vec::new(),
+    })
+}
+
+fn on_sqlite(setting: &Setting, shape: Shape, rounds: u32, cases: &mut Vec<Case>) -> Result<()> {
+    let at = setting.data.join("utxo");
+    std::fs::create_dir_all(&at)?;
+    let (filled, work) = (at.join("filled"), at.join("work"));
+    eprintln!("{NAME}: filling SQLite with {} records …", shape.records);
+    sqlite::fill(&filled, shape)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    for (mode, defensive) in [("plain", false), ("defensive", true)] {
+        if !setting.wants("sqlite", &format!("sqlite/{mode}")) {
+            continue;
+        }
+        let bare = || sqlite::bare(&filled, &work, shape);
+        let ours = || runtime.block_on(sqlite::ours(&filled, &work, shape, defensive));
+        cases.push(compare("SQLite", mode, shape, rounds, bare, ours)?);
+    }
+    std::fs::remove_dir_all(&at)?;
+    Ok(())
+}
+
+/// What the process of [`memory`] does: prunes a store, and says how much memory it took at most.
+pub fn answer(mut words: impl Iterator<Item = String>) -> Result<()> {
+    let at = words.next().unwrap_or_default();
+    let due: u64 = words.next().unwrap_or_default().parse()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let store =
+            secateur_utxo::SqliteStore::open(Path::new(&at), secateur_utxo::Rules::default())?;
+        prune(&store, Shape { records: due, due }, false).await
+    })?;
+    println!("{}", peak_bytes()?);
+    Ok(())
+}
+
+fn memory(setting: &Setting, due: u64) -> Result<Case> {
+    let at = setting.data.join("utxo-memory");
+    std::fs::create_dir_all(&at)?;
+    let filled = at.join("filled");
+    eprintln!("{NAME}: memory with {due} due records …");
+    sqlite::fill(&filled, Shape { records: due, due })?;
+    let child = std::process::Command::new(std::env::current_exe()?)
+        .arg(CHILD)
+        .arg(&filled)
+        .arg(due.to_string())
+        .output()?;
+    ensure!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    let peak: u64 = String::from_utf8(child.stdout)?.trim().parse()?;
+    std::fs::remove_dir_all(&at)?;
+    Ok(Case {
+        labels: vec![("database", "SQLite".into()), ("due", due.to_string())],
+        figures: vec![("peak_bytes", Figure::Count(peak))],
+        rounds: Vec::new(),
+        contestants: Vec::new(),
+        phases: Vec::new(),
+    })
+}
+
+/// Runs every case.
+pub fn run(setting: &Setting) -> Result<Report> {
+    let (records, due, many, rounds) = if setting.quick {
+        (500_000, 100_000, 500_000, 3)
+    } else {
+        (10_000_000, 1_000_000, 10_000_000, 3)
+    };
+    let shape = Shape { records, due };
+    let mut cases = Vec::new();
+    if setting.wants("sqlite", "sqlite/plain") || setting.wants("sqlite", "sqlite/defensive") {
+        on_sqlite(setting, shape, rounds, &mut cases)?;
+    }
+    if setting.wants("memory", "memory") {
+        cases.push(memory(setting, many)?);
+    }
+    Ok(Report {
+        name: NAME,
+        work: format!("{due} due of {records} records"),
+        mode: if setting.quick { "quick" } else { "full" },
+        machine: Machine::look(&setting.data),
+        cases,
+        plotted: "vs_bare",
+    })
+}
