@@ -4,9 +4,9 @@
 //! transaction needs at once. So two transactions never wait for each other. What comes after that
 //! waits for nothing but new records of the same id, which are inserted in the order of ids.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
-use secateur_sql::postgres::{GenericClient as _, Transaction};
+use secateur_sql::postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
 use crate::UtxoError;
@@ -27,16 +27,16 @@ macro_rules! lock {
         concat!(
             "select id, t.txid, outputs, spent, coinbase, conflicting, spending, cut, external, \
              unmined_since, delete_at, preserve_until, blocks, spenders, \
-             case when t.txid = any($2) then inputs end from ",
+             case when k.child then inputs end from unnest($1::",
             $keys,
-            " join utxo_txs t on ",
+            "[], $2::boolean[]) k (key, child) join utxo_txs t on ",
             $found,
-            " order by t.id for no key update of t"
+            " = k.key order by t.id for no key update of t"
         )
     };
 }
-pub(super) const LOCK_BY_TXID: &str = lock!("unnest($1::bytea[]) k (txid)", "t.txid = k.txid");
-pub(super) const LOCK_BY_ID: &str = lock!("unnest($1::bigint[]) k (row)", "t.id = k.row");
+pub(super) const LOCK_BY_TXID: &str = lock!("bytea", "t.txid");
+pub(super) const LOCK_BY_ID: &str = lock!("bigint", "t.id");
 const PAGES: &str = "select p.tx, p.page, p.spenders \
     from unnest($1::bigint[], $2::integer[]) w (tx, page) \
     join utxo_spender_pages p on p.tx = w.tx and p.page = w.page";
@@ -107,14 +107,14 @@ fn decode(row: &tokio_postgres::Row) -> Result<Row, Trip> {
     })
 }
 
-/// Locks the records of transactions that are here; `children` come with their inputs.
+/// Locks the records of transactions that are here; those that say so come with their inputs.
 pub(super) async fn lock_by_txid(
     transaction: &Transaction<'_>,
-    txids: &BTreeSet<TxId>,
-    children: &[TxId],
+    wanted: &BTreeMap<TxId, bool>,
 ) -> Result<Vec<Row>, Trip> {
     let lock = transaction.prepare_cached(LOCK_BY_TXID).await.tried(READING)?;
-    let keys: [&(dyn ToSql + Sync); 2] = [&bytes_of(txids), &bytes_of(children)];
+    let children: Vec<bool> = wanted.values().copied().collect();
+    let keys: [&(dyn ToSql + Sync); 2] = [&bytes_of(wanted.keys()), &children];
     let rows = transaction.query(&lock, &keys).await.tried(READING)?;
     rows.iter().map(decode).collect()
 }
@@ -122,11 +122,11 @@ pub(super) async fn lock_by_txid(
 /// The same by the numbers of rows.
 pub(super) async fn lock_by_id(
     transaction: &Transaction<'_>,
-    ids: &[i64],
-    children: &[TxId],
+    wanted: &BTreeMap<i64, bool>,
 ) -> Result<Vec<Row>, Trip> {
     let lock = transaction.prepare_cached(LOCK_BY_ID).await.tried(READING)?;
-    let rows = transaction.query(&lock, &[&ids, &bytes_of(children)]).await.tried(READING)?;
+    let (ids, children): (Vec<i64>, Vec<bool>) = wanted.iter().map(|(id, own)| (*id, *own)).unzip();
+    let rows = transaction.query(&lock, &[&ids, &children]).await.tried(READING)?;
     rows.iter().map(decode).collect()
 }
 

@@ -6,7 +6,7 @@
 //! and looks only then. So one of two happens: the prune sees the change, or the step finds the record
 //! gone.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use futures_util::future;
 use secateur_core::Height;
@@ -59,14 +59,12 @@ pub(super) async fn create(
 ) -> Result<Vec<Result<Created, UtxoError>>, Trip> {
     let mut client = database.client().await?;
     let transaction = client.transaction().await.tried(DOING)?;
-    let children: Vec<TxId> = txs.iter().map(|tx| tx.txid).collect();
     let outputs = || txs.iter().flat_map(|tx| tx.inputs.iter().copied());
-    let wanted = children.iter().copied().chain(outputs().map(|output| output.txid)).collect();
-    let (found, ids) = future::join(
-        rows::lock_by_txid(&transaction, &wanted, &children),
-        next_ids(&transaction, txs.len()),
-    )
-    .await;
+    let mut wanted: BTreeMap<TxId, bool> = outputs().map(|output| (output.txid, false)).collect();
+    wanted.extend(txs.iter().map(|tx| (tx.txid, true)));
+    let (found, ids) =
+        future::join(rows::lock_by_txid(&transaction, &wanted), next_ids(&transaction, txs.len()))
+            .await;
     let (mut found, ids) = (found?, ids?);
     rows::load_pages(&transaction, &mut found, outputs()).await?;
     let mut slate = Slate::new(rules, height, found);
@@ -89,8 +87,9 @@ pub(super) async fn with_parents(
     let spends = |inputs: &[Input]| inputs.iter().map(|input| input.spends).collect();
     let known = inputs_of(&transaction, &[txid]).await?;
     let known: Vec<OutPoint> = known.first().map_or_else(Vec::new, |known| spends(&known.2));
-    let wanted = known.iter().map(|output| output.txid).chain([txid]).collect();
-    let mut found = rows::lock_by_txid(&transaction, &wanted, &[txid]).await?;
+    let parents = known.iter().map(|output| (output.txid, false));
+    let wanted = parents.chain([(txid, true)]).collect();
+    let mut found = rows::lock_by_txid(&transaction, &wanted).await?;
     // It may have gone and come back in between.
     let child = found.iter().find(|row| row.txid == txid);
     if child.is_some_and(|child| known != spends(&child.inputs)) {
@@ -113,8 +112,8 @@ pub(super) async fn for_each(
 ) -> Result<(), Trip> {
     let mut client = database.client().await?;
     let transaction = client.transaction().await.tried(DOING)?;
-    let wanted = txids.iter().copied().collect();
-    let found = rows::lock_by_txid(&transaction, &wanted, &[]).await?;
+    let wanted = txids.iter().map(|txid| (*txid, false)).collect();
+    let found = rows::lock_by_txid(&transaction, &wanted).await?;
     let mut slate = Slate::new(rules, height, found);
     txids.iter().try_for_each(|txid| step(&mut slate, *txid))?;
     write::store(&transaction, &slate, &[]).await?;
@@ -134,15 +133,15 @@ pub(super) async fn unset_mined(
     let transaction = client.transaction().await.tried(DOING)?;
     let known = inputs_of(&transaction, txids).await?;
     let parents = |inputs: &[Input]| inputs.iter().map(|input| input.parent).collect::<Vec<_>>();
-    let mut wanted: BTreeSet<i64> = BTreeSet::new();
-    for (id, _, inputs) in &known {
-        wanted.insert(*id);
-        wanted.extend(parents(inputs));
+    let mut wanted = BTreeMap::new();
+    for (_, _, inputs) in &known {
+        wanted.extend(parents(inputs).into_iter().map(|parent| (parent, false)));
     }
-    let ids: Vec<i64> = wanted.iter().copied().collect();
-    let found = rows::lock_by_id(&transaction, &ids, txids).await?;
+    wanted.extend(known.iter().map(|(id, ..)| (*id, true)));
+    let found = rows::lock_by_id(&transaction, &wanted).await?;
     // Whoever let its inputs go and spent them again has other parents now.
-    let is_known = |row: &Row| parents(&row.inputs).iter().all(|parent| wanted.contains(parent));
+    let is_known =
+        |row: &Row| parents(&row.inputs).iter().all(|parent| wanted.contains_key(parent));
     let here: HashSet<i64> = found.iter().map(|row| row.id).collect();
     if !known.iter().all(|(id, ..)| here.contains(id)) || !found.iter().all(is_known) {
         return Err(Trip::changed());
@@ -161,8 +160,8 @@ pub(super) async fn preserve(
 ) -> Result<Preserved, Trip> {
     let mut client = database.client().await?;
     let transaction = client.transaction().await.tried(DOING)?;
-    let wanted = txids.iter().copied().collect();
-    let found = rows::lock_by_txid(&transaction, &wanted, &[]).await?;
+    let wanted = txids.iter().map(|txid| (*txid, false)).collect();
+    let found = rows::lock_by_txid(&transaction, &wanted).await?;
     let mut slate = Slate::new(rules, 0, found);
     let mut preserved = Preserved::default();
     for txid in txids {
@@ -184,12 +183,14 @@ pub(super) async fn expire(
     let select = transaction.prepare_cached(EXPIRED).await.tried(DOING)?;
     let bounds = (codec::stored(height)?, limited(limit));
     let ended = transaction.query(&select, &[&bounds.0, &bounds.1]).await.tried(DOING)?;
-    let ended: Vec<i64> =
-        ended.iter().map(|row| row.try_get(0).tried(DOING)).collect::<Result<_, _>>()?;
+    let ended: BTreeMap<i64, bool> = ended
+        .iter()
+        .map(|row| Ok((row.try_get(0).tried(DOING)?, false)))
+        .collect::<Result<_, Trip>>()?;
     if ended.is_empty() {
         return Ok(0);
     }
-    let found = rows::lock_by_id(&transaction, &ended, &[]).await?;
+    let found = rows::lock_by_id(&transaction, &ended).await?;
     let txids: Vec<TxId> = found.iter().map(|row| row.txid).collect();
     let mut slate = Slate::new(rules, height, found);
     // A preservation that was made longer in between is left alone.

@@ -16,7 +16,7 @@
 //! A record with a file or with many rows is only marked as cut, under the same checks, and removed
 //! later, piece by piece ([`finish`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future;
 use secateur_sql::postgres::{GenericClient as _, Postgres, Transaction};
@@ -34,8 +34,10 @@ const DOING: &str = "deleting records";
 /// Rows that belong to one record and go in one transaction with it.
 pub(super) const LIGHT: usize = 4096;
 
-pub(super) const LOCK: &str = "select count(*) from (select from unnest($1::bigint[]) k (row) \
-    join utxo_txs t on t.id = k.row order by t.id for no key update of t) locked";
+/// Answers the parents among them: what is not answered has nobody left to be told.
+pub(super) const LOCK: &str = "with locked as materialized (select t.id, k.parent \
+    from unnest($1::bigint[], $2::boolean[]) k (row, parent) join utxo_txs t on t.id = k.row \
+    order by t.id for no key update of t) select id from locked where parent";
 pub(super) const DELETE: &str = "delete from utxo_txs t where id = any($1) and delete_at <= $2 \
     and preserve_until is null and not cut and external is null and not rewired \
     and not exists (select from utxo_holds where parent = t.id) returning id";
@@ -68,9 +70,12 @@ pub(super) const DROP: &str = "delete from utxo_txs where id = any($1) and cut";
 struct Marks(BTreeMap<(i64, u32), Vec<u8>>);
 
 impl Marks {
-    /// The inputs of a transaction from `first` on are pruned.
-    fn add(&mut self, by: TxId, first: u32, inputs: &[Input]) {
+    /// The inputs of a transaction from `first` on are pruned. Only who is here is told.
+    fn add(&mut self, here: &HashSet<i64>, by: TxId, first: u32, inputs: &[Input]) {
         for (n, input) in (first..).zip(inputs) {
+            if !here.contains(&input.parent) {
+                continue;
+            }
             let (page, at) = place(input.spends.n);
             let marks = self.0.entry((input.parent, page)).or_default();
             marks.push(u8::try_from(at).unwrap_or_default());
@@ -116,18 +121,20 @@ async fn ids(
     rows.iter().map(|row| row.try_get(0).tried(DOING)).collect()
 }
 
-/// Locks records, and the parents of their inputs.
+/// Locks records, and the parents of their inputs; answers the parents that are here.
 async fn lock<'a>(
     transaction: &Transaction<'_>,
     records: impl Iterator<Item = (i64, &'a [Input])>,
-) -> Result<(), Trip> {
-    let mut rows = BTreeSet::new();
+) -> Result<HashSet<i64>, Trip> {
+    let mut rows = BTreeMap::new();
     for (id, inputs) in records {
-        rows.insert(id);
-        rows.extend(inputs.iter().map(|input| input.parent));
+        rows.entry(id).or_insert(false);
+        rows.extend(inputs.iter().map(|input| (input.parent, true)));
     }
-    let rows: Vec<i64> = rows.into_iter().collect();
-    execute(transaction, LOCK, rows.len(), &[&rows]).await
+    let (rows, parents): (Vec<i64>, Vec<bool>) = rows.into_iter().unzip();
+    let statement = transaction.prepare_cached(LOCK).await.tried(DOING)?;
+    let found = transaction.query(&statement, &[&rows, &parents]).await.tried(DOING)?;
+    found.iter().map(|row| row.try_get(0).tried(DOING)).collect()
 }
 
 /// Deletes what may go, and cuts what cannot go at once.
@@ -144,7 +151,7 @@ pub(super) async fn delete(
     let heavy = heavy.iter().filter(|key| sweep.external || key.external.is_none());
     let heavy: Vec<i64> = heavy.map(|key| key.id).collect();
     let all = keys.iter().map(|key| (key.id, key.inputs.as_deref().unwrap_or_default()));
-    lock(&transaction, all).await?;
+    let here = lock(&transaction, all).await?;
     let (deleted, cut) = future::join(
         ids(&transaction, DELETE, &light, height),
         ids(&transaction, CUT, &heavy, height),
@@ -155,7 +162,7 @@ pub(super) async fn delete(
     let (mut marks, mut paged, mut left) = (Marks::default(), Vec::new(), Vec::new());
     for key in keys {
         if deleted.contains(&key.id) {
-            marks.add(key.txid, 0, key.inputs.as_deref().unwrap_or_default());
+            marks.add(&here, key.txid, 0, key.inputs.as_deref().unwrap_or_default());
             if key.outputs > PAGE_SLOTS {
                 paged.push(key.id);
             }
@@ -163,7 +170,7 @@ pub(super) async fn delete(
             left.push(key.id);
         }
     }
-    // Of parents that went with this chunk nobody is left to be told.
+    // Parents that went with this chunk are not here any more.
     marks.0.retain(|(parent, _), _| !deleted.contains(parent));
     let (told, dropped, why, eased) = future::join4(
         marks.tell(&transaction),
@@ -287,10 +294,10 @@ async fn finish_light(database: &Postgres, records: &[&Weighed]) -> Result<(), T
         inputs.insert(row.try_get::<_, i64>(0).tried(DOING)?, found);
     }
     let inputs = |id: i64| inputs.get(&id).map_or(&[][..], Vec::as_slice);
-    lock(&transaction, ids.iter().map(|id| (*id, inputs(*id)))).await?;
+    let here = lock(&transaction, ids.iter().map(|id| (*id, inputs(*id)))).await?;
     let mut marks = Marks::default();
     for record in records {
-        marks.add(record.txid, 0, inputs(record.id));
+        marks.add(&here, record.txid, 0, inputs(record.id));
     }
     let paged = records.iter().filter(|record| record.outputs > PAGE_SLOTS);
     let paged: Vec<i64> = paged.map(|record| record.id).collect();
@@ -317,9 +324,9 @@ async fn finish_heavy(database: &Postgres, record: &Weighed) -> Result<(), Trip>
         let piece = transaction.query_opt(&select, &[&record.id, &from, &length]).await;
         let Some(piece) = piece.tried(DOING)? else { return Ok(()) };
         let inputs = codec::decode_inputs(piece.try_get(0).tried(DOING)?)?;
-        lock(&transaction, [(record.id, inputs.as_slice())].into_iter()).await?;
+        let here = lock(&transaction, [(record.id, inputs.as_slice())].into_iter()).await?;
         let mut marks = Marks::default();
-        marks.add(record.txid, u32::try_from(first).unwrap_or(u32::MAX), &inputs);
+        marks.add(&here, record.txid, u32::try_from(first).unwrap_or(u32::MAX), &inputs);
         marks.tell(&transaction).await?;
         transaction.commit().await.tried(DOING)?;
     }
