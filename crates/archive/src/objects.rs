@@ -7,7 +7,9 @@
 //! crate calls it.
 
 use bytes::Bytes;
-use object_store::{GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use object_store::{
+    GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+};
 
 use crate::remote::{Remote, path_of};
 use crate::{Archive, ArchiveError, ArchiveUrl, Settings};
