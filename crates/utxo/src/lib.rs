@@ -33,7 +33,8 @@ extern crate self as secateur_utxo;
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test fails by panicking"
+    clippy::redundant_closure_for_method_calls,
+    reason = "a test fails by panicking; and its types have other paths where it is at home"
 )]
 mod conformance;
 #[cfg(all(test, feature = "aerospike"))]

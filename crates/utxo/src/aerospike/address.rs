@@ -37,12 +37,8 @@ impl fmt::Display for Address {
         f.write_str("aerospike://")?;
         for (n, (host, port)) in self.hosts.iter().enumerate() {
             let comma = if n == 0 { "" } else { "," };
-            let bare = !host.contains(':');
-            if bare {
-                write!(f, "{comma}{host}:{port}")?
-            } else {
-                write!(f, "{comma}[{host}]:{port}")?
-            }
+            let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+            write!(f, "{comma}{host}:{port}")?;
         }
         write!(f, "/{}?set={}", self.namespace, self.set)
     }

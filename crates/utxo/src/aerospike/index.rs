@@ -15,7 +15,7 @@ use super::cluster::ADMIN;
 use super::records::Index;
 
 /// How long an index may take to be built over what is there.
-const LONGEST: Duration = Duration::from_secs(30 * 60);
+const LONGEST: Duration = Duration::from_mins(30);
 /// How often a node is asked.
 const ASK: Duration = Duration::from_millis(250);
 /// How often people are told.

@@ -267,7 +267,9 @@ impl<R: Records> Engine<R> {
         let ended: Vec<TxId> =
             ended.iter().map(|stored| Reader(&stored.fields).txid()).collect::<Result<_, _>>()?;
         self.rewrite(&ended, height, |slate| {
-            ended.iter().for_each(|txid| slate.expire(*txid));
+            for txid in &ended {
+                slate.expire(*txid);
+            }
             Ok(())
         })
         .await?;
