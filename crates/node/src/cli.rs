@@ -1,6 +1,7 @@
 //! The command line, as clap reads it. Only shapes and help texts live here.
 
 mod blob;
+mod utxo;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use secateur_core::{Height, TxId};
 
 pub(crate) use blob::{BlobArgs, BlobVerb, RecordsVerb};
+pub(crate) use utxo::{UtxoArgs, UtxoServeArgs, UtxoVerb};
 
 use crate::exit::{self, Exit};
 
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Archive(ArchiveArgs),
     /// Show, archive again, prune and fetch blobs; make the key that notices are signed with
     Blob(BlobArgs),
+    /// Keep UTXO records and prune the spent ones: run the service, or ask about it
+    Utxo(UtxoArgs),
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -87,12 +91,16 @@ pub(crate) struct DemoArgs {
     /// Where gRPC listens [default: 127.0.0.1:7741, or any free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
-    /// Only the history: no index, no archive and no blobs, and pruning waits for none of them
+    /// Only the history: no index, no archive, no blobs and no UTXO records, and pruning waits for
+    /// none of them
     #[arg(long)]
     pub(crate) no_archive: bool,
     /// No validators and no blobs
     #[arg(long)]
     pub(crate) no_blobs: bool,
+    /// No UTXO chain
+    #[arg(long)]
+    pub(crate) no_utxo: bool,
     /// Print plain lines even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,

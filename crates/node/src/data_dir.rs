@@ -1,4 +1,5 @@
-//! The data directory: `store.toml`, `LOCK` and `history/` (`blobs` opens `sidecars/` beside it).
+//! The data directory: `store.toml`, `LOCK` and `history/` (`blobs` opens `sidecars/` beside it, and
+//! `made` remembers which of them there were).
 //!
 //! Opening changes nothing until it is sure that the directory is ours, of a format that we know,
 //! and nobody else's at the moment. What is inside `history/` is the store's business.
@@ -17,8 +18,8 @@ use secateur_store::ground::disk::{
 use secateur_store::{Sabotage, StoreConfig, StoreError, SystemClock};
 use serde::{Deserialize, Serialize};
 
-use crate::durable;
 use crate::error::NodeError;
+use crate::{durable, made};
 
 /// The directory of every command but the demo.
 pub(crate) const DEFAULT_DATA: &str = "./secateur-data";
@@ -125,7 +126,8 @@ impl Claimed {
         self.open_with(None)
     }
 
-    /// Opens the store, or makes it when its creation was never finished.
+    /// Opens the store, or makes it when its creation was never finished. One that was made and
+    /// removed is not made again.
     pub(crate) fn open_or_create_store(
         self,
         config: StoreConfig,
@@ -136,9 +138,12 @@ impl Claimed {
 
     fn open_with(self, config: Option<StoreConfig>) -> Result<Option<DataDir>, anyhow::Error> {
         let history = self.path.join(HISTORY);
-        let there = |name: &str| history.join(name).try_exists().unwrap_or(true);
-        if config.is_none() && !there(INDEX_FILE) && !there(ARENA_FILE) {
-            return Ok(None);
+        let may_make = config.is_some();
+        if !has_files(&history) {
+            made::check_lost(&self.path, HISTORY)?;
+            if !may_make {
+                return Ok(None);
+            }
         }
         let explain = |error| explain_open("history", &history, error);
         let volume = FsVolume::open(&history).map_err(explain)?;
@@ -153,11 +158,24 @@ impl Claimed {
                 }
                 DiskStore::open(ground, clock).map_err(explain)?
             }
-            (false, Some(config)) => DiskStore::create(ground, config, clock).map_err(explain)?,
-            (false, None) => return Ok(None),
+            (false, config) => {
+                made::check_lost(&self.path, HISTORY)?;
+                let Some(config) = config else { return Ok(None) };
+                DiskStore::create(ground, config, clock).map_err(explain)?
+            }
         };
+        if may_make {
+            made::note(&self.path, HISTORY)?;
+        }
         Ok(Some(DataDir { store: Arc::new(store), path: self.path, _lock: self.lock }))
     }
+}
+
+/// Whether a family's directory has files of a store. Where that cannot be told it has: whoever opens
+/// them is told why.
+pub(crate) fn has_files(place: &Path) -> bool {
+    let there = |name: &str| place.join(name).try_exists().unwrap_or(true);
+    there(INDEX_FILE) || there(ARENA_FILE)
 }
 
 /// What a store that does not open means for its operator.
@@ -207,14 +225,15 @@ fn is_unclaimed(path: &Path) -> Result<bool, anyhow::Error> {
     let unfinished = format!("{STORE_FILE}{}", durable::UNFINISHED);
     for entry in std::fs::read_dir(path).with_context(|| format!("listing {}", path.display()))? {
         let name = entry?.file_name();
-        if name != LOCK_FILE && name != unfinished.as_str() {
+        // UTXO records may have been here first.
+        if name != LOCK_FILE && name != crate::utxo::DIRECTORY && name != unfinished.as_str() {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn make_directory(path: &Path) -> Result<(), anyhow::Error> {
+pub(crate) fn make_directory(path: &Path) -> Result<(), anyhow::Error> {
     let make = || -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         sync_ancestors(path)
@@ -258,7 +277,7 @@ fn write_store_file(directory: &Path, chain_id: u64) -> Result<(), anyhow::Error
 }
 
 /// Takes the directory for this process alone, without waiting.
-fn lock(directory: &Path) -> Result<File, anyhow::Error> {
+pub(crate) fn lock(directory: &Path) -> Result<File, anyhow::Error> {
     let path = directory.join(LOCK_FILE);
     let mut file = durable::open(&path, OFlags::RDWR | OFlags::CREATE)?
         .ok_or_else(|| NodeError::Missing(directory.to_path_buf()))?;

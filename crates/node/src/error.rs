@@ -53,13 +53,26 @@ pub(crate) enum NodeError {
          nothing was changed. Run the command that made it again, or restore the files", .0.display()
     )]
     NoHistory(PathBuf),
+    /// A family that was made and is not there any more.
+    #[error(
+        "there {} in {}, though {} says that a store was made here: its files were removed; nothing was \
+         changed. Restore the directory from a backup. To begin anew without what was in it, take \
+         \"{family}\" out of that file{}",
+        Gone::of(family).there, place.display(), noted.display(), Gone::of(family).caution
+    )]
+    Lost { family: &'static str, place: PathBuf, noted: PathBuf },
     #[error(
         "there are no blobs in {}: nothing was changed. `secateur node` keeps them with \
          `sidecar.enabled = true`, and `secateur demo` makes some", .0.display()
     )]
     NoBlobs(PathBuf),
+    #[error(
+        "there are no UTXO records at {}; nothing was changed. `secateur utxo serve` makes them, and \
+         `secateur demo` makes some", .0.display()
+    )]
+    NoUtxo(PathBuf),
     /// What was asked for is known and its bytes are not here.
-    #[error("{0}; nothing was changed")]
+    #[error("{}", unchanged(.0))]
     Pruned(String),
     #[error(
         "{0} asks first, and here is no terminal to ask on; nothing was changed. Add --yes if \
@@ -68,13 +81,21 @@ pub(crate) enum NodeError {
     NeedsYes(&'static str),
     #[error("{0} was not confirmed; nothing was changed")]
     NotConfirmed(&'static str),
-    #[error("{0}; nothing was changed")]
+    #[error("{}", unchanged(.0))]
     Usage(String),
-    #[error("{0}; nothing was changed")]
+    #[error("{}", unchanged(.0))]
     Refused(String),
-    #[error("{0}; nothing was changed")]
+    #[error("{}", unchanged(.0))]
     Failed(String),
-    #[error("{0}; nothing was changed")]
+    #[error("{0}")]
+    Database(String),
+    /// What a database holds does not read back.
+    #[error("{0}")]
+    Damage(String),
+    /// A part of what was wanted was done.
+    #[error("{0}; what was done before stays done, and the next run goes on")]
+    Unfinished(String),
+    #[error("{}", unchanged(.0))]
     Archive(String),
     /// A part of what was wanted was written.
     #[error("{0}. To have the rest, archive it first and restore again: it goes on behind them")]
@@ -89,6 +110,33 @@ pub(crate) enum NodeError {
     /// A thread ended without a result; its own message stands on standard error.
     #[error("the {0} thread stopped unexpectedly; what was acknowledged before is safe")]
     ThreadDied(&'static str),
+}
+
+/// How errors say that they left everything alone.
+pub(crate) const UNCHANGED: &str = "nothing was changed";
+
+/// A text that says so; whoever found the error may have said it already.
+fn unchanged(text: &str) -> String {
+    if text.contains(UNCHANGED) { text.to_owned() } else { format!("{text}; {UNCHANGED}") }
+}
+
+/// What is said of a family that is gone.
+struct Gone {
+    there: &'static str,
+    caution: &'static str,
+}
+
+impl Gone {
+    fn of(family: &str) -> Self {
+        match family {
+            "sidecars" => Self {
+                there: "are no blobs",
+                caution: "; a validator needs a new key for notices then, because it has forgotten \
+                          what it signed",
+            },
+            _ => Self { there: "is no history", caution: "" },
+        }
+    }
 }
 
 fn process(pid: Option<u32>) -> String {
@@ -106,6 +154,8 @@ impl NodeError {
             | Self::Symlink(_)
             | Self::NotWritable(_)
             | Self::NoBlobs(_)
+            | Self::NoUtxo(_)
+            | Self::Unfinished(_)
             | Self::NotConfirmed(_)
             | Self::Failed(_)
             | Self::ThreadDied(_) => Exit::Failed,
@@ -113,7 +163,10 @@ impl NodeError {
             Self::BadFile { .. }
             | Self::ChainMismatch { .. }
             | Self::NoHistory(_)
+            | Self::Damage(_)
+            | Self::Lost { .. }
             | Self::Damaged { .. } => Exit::Corrupt,
+            Self::Database(_) => Exit::Sink,
             Self::Pruned(_) => Exit::Pruned,
             Self::Locked { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,

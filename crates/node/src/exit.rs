@@ -12,8 +12,9 @@ use secateur_index::{ErrorClass, IndexError};
 use secateur_sidecar::SidecarError;
 use secateur_sql::SqlError;
 use secateur_store::StoreError;
+use secateur_utxo::UtxoError;
 
-use crate::error::NodeError;
+use crate::error::{NodeError, UNCHANGED};
 use secateur_evm::EvmError;
 
 /// How the process ends.
@@ -46,7 +47,7 @@ const TABLE: [(Exit, &str); 12] = [
     (Exit::InvalidCursor, "invalid export cursor"),
     (Exit::Decode, "bytes that do not decode"),
     (Exit::Archive, "the archive failed"),
-    (Exit::Sink, "a database sink failed"),
+    (Exit::Sink, "a database failed"),
     (Exit::DiskFull, "disk full"),
     (Exit::Corrupt, "the data is corrupt"),
     (Exit::Locked, "another process has the data directory open"),
@@ -109,6 +110,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(error) = cause.downcast_ref::<SidecarError>() {
         return of_sidecar(error);
     }
+    if let Some(error) = cause.downcast_ref::<UtxoError>() {
+        return of_utxo(error);
+    }
     if let Some(error) = cause.downcast_ref::<ArchiveError>() {
         let code = error.exit_code();
         return Some(TABLE.iter().find(|(exit, _)| exit.code() == code)?.0);
@@ -150,6 +154,21 @@ fn of_sidecar(error: &SidecarError) -> Option<Exit> {
         | SidecarError::DecidedOtherwise { .. }
         | SidecarError::RecordConflict { .. } => Exit::Refused,
         _ => return None,
+    })
+}
+
+fn of_utxo(error: &UtxoError) -> Option<Exit> {
+    Some(match error {
+        UtxoError::Store { .. } => Exit::Sink,
+        UtxoError::Damaged { .. } => Exit::Corrupt,
+        UtxoError::Pruned { .. } => Exit::Pruned,
+        UtxoError::Malformed { .. } | UtxoError::Setting(_) => Exit::Usage,
+        UtxoError::File { .. } => Exit::Archive,
+        UtxoError::NotPreserved { source, .. } => return of_utxo(source),
+        // Its cause has a code.
+        UtxoError::Files(error) => return of_cause(error),
+        UtxoError::Service { .. } => Exit::Failed,
+        _ => Exit::Refused,
     })
 }
 
@@ -220,11 +239,15 @@ fn print_line(line: &str) {
     writeln!(io::stderr(), "{line}").unwrap_or_default();
 }
 
-/// The texts of an error and its causes, without those that the text before already tells.
+/// The texts of an error and its causes, without what the text before already tells.
 fn causes(error: &anyhow::Error) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for cause in error.chain() {
-        let text = cause.to_string();
+        let mut text = cause.to_string();
+        let is_told = texts.iter().any(|told| told.contains(UNCHANGED));
+        if let Some(rest) = text.strip_suffix(UNCHANGED).filter(|_| is_told) {
+            text.truncate(rest.trim_end_matches("; ").len());
+        }
         if !texts.iter().any(|told| told.contains(&text)) {
             texts.push(text);
         }
@@ -291,5 +314,8 @@ mod tests {
             causes(&error),
             vec!["opening the store", "reading failed: the disk is on fire"]
         );
+        let inner = NodeError::Usage("a path is wanted; nothing was changed".into());
+        let error = anyhow::Error::from(inner).context(NodeError::Usage("no place".into()));
+        assert_eq!(causes(&error), vec!["no place; nothing was changed", "a path is wanted"]);
     }
 }

@@ -20,10 +20,12 @@ mod follow;
 mod grpc;
 mod http;
 mod indexer;
+mod made;
 mod rpc;
 mod security;
 mod service;
 mod ui;
+mod utxo;
 mod vault;
 
 use std::process::ExitCode;

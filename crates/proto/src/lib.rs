@@ -39,7 +39,31 @@ pub mod sidecar {
     }
 }
 
-/// What reflection and tests know of every service: an encoded `FileDescriptorSet`.
+/// UTXO records and their pruner.
+pub mod utxo {
+    /// Events, prunes and feeding.
+    pub mod v1 {
+        tonic::include_proto!("secateur.utxo.v1");
+    }
+}
+
+/// The parts of a Teranode-shaped node that a UTXO pruner speaks with.
+pub mod teranode {
+    /// What happens on the chain.
+    pub mod blockchain {
+        tonic::include_proto!("blockchain_api");
+    }
+    /// What block assembly is doing.
+    pub mod blockassembly {
+        tonic::include_proto!("blockassembly_api");
+    }
+    /// How such a node asks for our health.
+    pub mod pruner {
+        tonic::include_proto!("pruner");
+    }
+}
+
+/// What reflection and tests know of every service that we serve: an encoded `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// The trailer that carries the details of an error, encoded as the package's error message.

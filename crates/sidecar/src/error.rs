@@ -29,25 +29,27 @@ pub enum SidecarError {
     /// A height that is not known here.
     #[error("height {0} is not known here; nothing was changed")]
     Unknown(Height),
-    /// The bytes are gone from here.
+    /// The bytes are gone from here, or are served no more.
     #[error(
-        "the {blob_count} blobs of height {height} are pruned; {} say where they are",
-        if locators.is_empty() { "no records" } else { "its records" }
+        "the {} of height {height} {}; {} where {}",
+        if *blob_count == 1 { "blob".to_owned() } else { format!("{blob_count} blobs") },
+        fate(*blob_count, *is_here),
+        if locators.is_empty() { "no records say" } else { "its records say" },
+        if *blob_count == 1 { "it is" } else { "they are" }
     )]
     BlobsPruned {
         /// The height.
         height: Height,
         /// How many blobs it has.
         blob_count: u32,
+        /// Whether the bytes are here all the same: they are archived, and such are not served
+        /// ([`ServeArchived::Refuse`](crate::reader::ServeArchived::Refuse)).
+        is_here: bool,
         /// Where they are, blob by blob.
         locators: Vec<Vec<Locator>>,
     },
     /// No archived copy could be read.
-    #[error(
-        "no copy of blob {index} of height {height} could be read from {} places that are told of; \
-         what is known of it stays. Look at the providers that are configured, and try again",
-        locators.len()
-    )]
+    #[error("{}", no_copy(*height, *index, locators.len()))]
     NoCopy {
         /// The height.
         height: Height,
@@ -111,6 +113,14 @@ pub enum SidecarError {
     BadProof {
         /// The blob's index.
         index: u32,
+    },
+    /// A round that is none.
+    #[error(
+        "round {round} is none: rounds count from 0, and -1 stands for no round; nothing was stored"
+    )]
+    BadRound {
+        /// What came.
+        round: Round,
     },
     /// A round that is not stored.
     #[error("round {round} of height {height} is not stored here; nothing was changed")]
@@ -232,6 +242,32 @@ pub enum SidecarError {
     },
 }
 
+/// What became of blobs whose bytes are not given out.
+fn fate(blob_count: u32, is_here: bool) -> &'static str {
+    match (is_here, blob_count) {
+        (false, 1) => "is pruned",
+        (false, _) => "are pruned",
+        (true, 1) => "is archived, and not served any more (`sidecar.serve_archived = refuse`)",
+        (true, _) => "are archived, and not served any more (`sidecar.serve_archived = refuse`)",
+    }
+}
+
+/// Why there is no copy.
+fn no_copy(height: Height, index: u32, places: usize) -> String {
+    let blob = format!("blob {index} of height {height}");
+    if places == 0 {
+        return format!(
+            "nobody has signed for a copy of {blob} yet, so there is none to fetch; what is known of it \
+             stays"
+        );
+    }
+    let places = if places == 1 { "the place" } else { "any of the places" };
+    format!(
+        "no copy of {blob} could be read from {places} that its records name; what is known of it \
+         stays. Look at the providers that are configured, and try again"
+    )
+}
+
 impl SidecarError {
     /// Whether the same call may succeed later without anybody's help.
     pub fn is_retryable(&self) -> bool {
@@ -272,6 +308,7 @@ impl SidecarError {
             Self::BadBlob { .. } => "bad_blob",
             Self::BadCommitment { .. } => "bad_commitment",
             Self::BadProof { .. } => "bad_proof",
+            Self::BadRound { .. } => "bad_round",
             Self::UnknownRound { .. } => "unknown_round",
             Self::RoundConflict { .. } => "round_conflict",
             Self::DecidedOtherwise { .. } => "decided_otherwise",

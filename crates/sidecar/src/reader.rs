@@ -81,7 +81,7 @@ impl<A: Arena, I: Index> Reader<A, I> {
         let refuse = self.serve_archived == ServeArchived::Refuse;
         let found = blocking(&self.store, move |store| {
             let found = if refuse && is_archived(store, height)? {
-                Err(pruned(&elsewhere(store, height)?, height))
+                Err(not_served(store, height)?)
             } else {
                 here(store, height, &wanted)
             };
@@ -192,10 +192,16 @@ fn elsewhere<A: Arena, I: Index>(
     store.blob_metas(height)?.into_iter().map(with_locators).collect()
 }
 
-fn pruned(copies: &[(BlobMeta, Vec<Locator>)], height: Height) -> SidecarError {
-    SidecarError::BlobsPruned {
+/// What is said of an archived height that is not served; whether its bytes are still here too.
+fn not_served<A: Arena, I: Index>(
+    store: &SidecarStore<A, I>,
+    height: Height,
+) -> Result<SidecarError, SidecarError> {
+    let copies = elsewhere(store, height)?;
+    Ok(SidecarError::BlobsPruned {
         height,
         blob_count: u32::try_from(copies.len()).unwrap_or(u32::MAX),
-        locators: copies.iter().map(|(_, locators)| locators.clone()).collect(),
-    }
+        is_here: !store.is_pruned(height)?,
+        locators: copies.into_iter().map(|(_, locators)| locators).collect(),
+    })
 }

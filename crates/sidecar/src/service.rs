@@ -166,6 +166,11 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
         &self.book
     }
 
+    /// Who believes notices, and whose.
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
+    }
+
     /// Its name among the validators, if it has one.
     pub fn identity(&self) -> Option<&ValidatorId> {
         self.options.identity.as_ref().map(|identity| &identity.id)

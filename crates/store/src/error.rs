@@ -58,8 +58,9 @@ pub enum StoreError {
     },
     /// No space for what was asked.
     #[error(
-        "disk full: {what}{}; what was asked was not done, reads and pruning go on. Free space, \
-         prune, or lower target_bytes", shortage(*.needed, *.available)
+        "disk full: {what}{}; what was asked was not done, reads and pruning go on. Free space on \
+         the disk. History can also be pruned, or get a lower target_bytes; blobs go only once they \
+         are archived and final (`secateur blob plan`)", shortage(*.needed, *.available)
     )]
     DiskFull {
         /// What needed the space.

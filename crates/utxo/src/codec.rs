@@ -11,7 +11,7 @@ pub(crate) const PAGE_SLOTS: u32 = 256;
 /// State, transaction, input.
 const SLOT: usize = 1 + 32 + 4;
 /// Transaction, output, row of the parent.
-const INPUT: usize = 32 + 4 + 8;
+pub(crate) const INPUT: usize = 32 + 4 + 8;
 /// Hash and height.
 const BLOCK: usize = 32 + 8;
 /// Blocks of one transaction at most: more is damage.
@@ -82,15 +82,19 @@ impl Page {
     pub(crate) fn set(&mut self, at: u32, slot: Slot) {
         let start = at as usize * SLOT;
         let Some(bytes) = self.0.get_mut(start..start + SLOT) else { return };
-        let state = match slot {
-            Slot::Unspent => 0,
-            Slot::Spent { .. } => 1,
-            Slot::Pruned { .. } => 2,
-        };
-        let (by, input) = slot.spender().unwrap_or_default();
-        let fields = std::iter::once(state).chain(by.0).chain(input.to_be_bytes());
-        bytes.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
+        bytes.iter_mut().zip(encode_slot(slot)).for_each(|(byte, field)| *byte = field);
     }
+}
+
+/// The bytes of a slot. A spender that is pruned differs from one that is here in the first alone.
+pub(crate) fn encode_slot(slot: Slot) -> impl Iterator<Item = u8> {
+    let state = match slot {
+        Slot::Unspent => 0,
+        Slot::Spent { .. } => 1,
+        Slot::Pruned { .. } => 2,
+    };
+    let (by, input) = slot.spender().unwrap_or_default();
+    std::iter::once(state).chain(by.0).chain(input.to_be_bytes())
 }
 
 fn slot(bytes: &[u8]) -> Result<Slot, UtxoError> {

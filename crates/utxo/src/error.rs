@@ -176,6 +176,27 @@ impl UtxoError {
         }
     }
 
+    /// What kind it is: a label for interfaces and logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "unknown",
+            Self::Pruned { .. } => "pruned",
+            Self::Different { .. } => "different",
+            Self::Malformed { .. } => "malformed",
+            Self::MissingParent { .. } => "missing_parent",
+            Self::MissingOutput { .. } => "missing_output",
+            Self::DoubleSpend { .. } => "double_spend",
+            Self::Immature { .. } => "immature",
+            Self::NotNow { .. } => "not_now",
+            Self::Store { .. } => "store",
+            Self::Damaged { .. } => "damaged",
+            Self::Files(_) | Self::File { .. } => "files",
+            Self::NotPreserved { .. } => "not_preserved",
+            Self::Service { .. } => "service",
+            Self::Setting(_) => "setting",
+        }
+    }
+
     /// A failure of the database that no retry mends.
     pub fn store(reason: impl Into<String>) -> Self {
         Self::Store { reason: reason.into(), retryable: false }

@@ -15,12 +15,14 @@ mod error;
 mod events;
 mod files;
 mod metrics;
+mod postgres;
 mod pruner;
 mod rule;
 mod service;
 mod slate;
 mod sqlite;
 mod store;
+pub mod teranode;
 mod types;
 
 // What every backend promises, for the one whose order of writes is tried in memory.
@@ -54,12 +56,13 @@ pub use error::UtxoError;
 pub use events::{Event, Heard, StalePersister, TriggerMode, Watch};
 pub use files::{ExternalFiles, Removed};
 pub use metrics::Metrics;
+pub use postgres::PostgresStore;
 pub use pruner::{
     Assembly, AssemblyState, Done, Job, Outcome, Phase, Plan, Progress, Pruner, SafeMode, Settings,
     Skip, Trigger,
 };
 pub use rule::{Facts, Rules};
-pub use service::{Following, Service, Status};
+pub use service::{Following, Service, Standing, Status};
 pub use sqlite::SqliteStore;
 pub use store::{Counts, Created, Doomed, Fate, Kept, Page, Preserved, Sweep, Unmined, UtxoStore};
 pub use types::{

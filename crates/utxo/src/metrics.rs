@@ -40,6 +40,30 @@ impl Timed {
     }
 }
 
+/// Why a notification of a chain is passed over. The names are labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unheard {
+    /// It has no height.
+    NoHeight,
+    /// What it has for a height is none.
+    NotAHeight,
+    /// It is past the chain's own top.
+    BeyondTheHead,
+    /// A persister goes back.
+    Backwards,
+}
+
+impl Unheard {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::NoHeight => "no_height",
+            Self::NotAHeight => "not_a_height",
+            Self::BeyondTheHead => "beyond_the_head",
+            Self::Backwards => "backwards",
+        }
+    }
+}
+
 /// The numbers of a UTXO pruner.
 #[derive(Debug)]
 pub struct Metrics {
@@ -60,6 +84,9 @@ pub struct Metrics {
     stale: Gauge,
     files_deleted: Counter,
     files_missing: Counter,
+    unheard: Family<Reason, Counter>,
+    heard: Gauge,
+    lost: Counter,
 }
 
 fn signed(number: u64) -> i64 {
@@ -90,6 +117,9 @@ impl Default for Metrics {
             stale: Gauge::default(),
             files_deleted: Counter::default(),
             files_missing: Counter::default(),
+            unheard: Family::default(),
+            heard: Gauge::default(),
+            lost: Counter::default(),
         }
     }
 }
@@ -107,6 +137,7 @@ impl Metrics {
             ("pruner_lag_blocks", "Blocks between the head and what is processed", &metrics.lag),
             ("pruner_last_completed_height", "The last height processed", &metrics.completed),
             ("pruner_persister_stale", "1 while a persister is far behind", &metrics.stale),
+            ("utxo_chain_connected", "1 while the chain is heard", &metrics.heard),
         ];
         for (name, help, gauge) in gauges {
             registry.register(format!("secateur_{name}"), help, gauge.clone());
@@ -116,6 +147,7 @@ impl Metrics {
             ("pruner_replaced", "Heights that a later one replaced", &metrics.replaced),
             ("utxo_files_deleted", "External files that were deleted", &metrics.files_deleted),
             ("utxo_files_not_found", "External files that were not there", &metrics.files_missing),
+            ("utxo_chain_losses", "Connections to the chain that broke", &metrics.lost),
         ];
         for (name, help, counter) in counters {
             registry.register(format!("secateur_{name}"), help, counter.clone());
@@ -131,7 +163,22 @@ impl Metrics {
         registry.register("secateur_pruner_skipped", help, metrics.skipped.clone());
         let help = "Records that were due and stay";
         registry.register("secateur_utxo_kept_records", help, metrics.kept.clone());
+        let help = "Notifications of the chain that were passed over";
+        registry.register("secateur_utxo_chain_unheard", help, metrics.unheard.clone());
         metrics
+    }
+
+    pub(crate) fn unheard(&self, why: Unheard) {
+        self.unheard.get_or_create(&Reason { reason: why.name() }).inc();
+    }
+
+    pub(crate) fn chain_heard(&self) {
+        self.heard.set(1);
+    }
+
+    pub(crate) fn chain_lost(&self) {
+        self.heard.set(0);
+        self.lost.inc();
     }
 
     pub(crate) fn took(&self, what: Timed, time: Duration) {

@@ -81,6 +81,19 @@ pub struct Status {
     pub counts: Counts,
 }
 
+/// Where a service stands towards its chain; whoever waits for a change holds on to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The top of the chain, as far as it is known.
+    pub head: Option<Height>,
+    /// What a persister last reported.
+    pub persisted: Option<Height>,
+    /// The last height that is processed.
+    pub processed: Option<Height>,
+    /// Why it is not ready: it does not keep up.
+    pub not_ready: Option<String>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     processed: Option<Height>,
@@ -101,6 +114,7 @@ struct Inner<S> {
     state: Mutex<State>,
     waiting: Latest<Trigger>,
     turn: tokio::sync::Mutex<()>,
+    standing: watch::Sender<Standing>,
 }
 
 impl<S: UtxoStore> Service<S> {
@@ -126,6 +140,7 @@ impl<S: UtxoStore> Service<S> {
             state: Mutex::new(State { processed, ..State::default() }),
             waiting: Latest::new(),
             turn: tokio::sync::Mutex::default(),
+            standing: watch::Sender::default(),
         }));
         service.show();
         Ok(service)
@@ -134,6 +149,21 @@ impl<S: UtxoStore> Service<S> {
     /// Its pruner.
     pub fn pruner(&self) -> &Pruner<S> {
         &self.0.pruner
+    }
+
+    /// Whether events set prunes off.
+    pub fn is_enabled(&self) -> bool {
+        self.0.following.enabled
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// Where it stands, now and from now on.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.0.standing.subscribe()
     }
 
     /// Takes an event in; whoever runs the service does the rest.
@@ -270,12 +300,6 @@ impl<S: UtxoStore> Service<S> {
         Ok(counts)
     }
 
-    /// What a persister told about itself before any event: a state that was asked for.
-    pub fn persister_was_at(&self, height: Height) {
-        let mut watch = self.0.watch.lock();
-        watch.hear(Event::Persisted { height });
-    }
-
     /// What a run at a height, or at the head, would know.
     pub fn trigger_at(&self, height: Option<Height>) -> Option<Trigger> {
         let watch = self.0.watch.lock();
@@ -315,13 +339,7 @@ impl<S: UtxoStore> Service<S> {
 
     /// Whether it keeps up; if not, why.
     pub fn ready(&self) -> Result<(), String> {
-        let head = self.0.watch.lock().head();
-        let lag = lag(head, self.0.state.lock().processed).unwrap_or(0);
-        let most = self.0.following.max_lag_blocks;
-        if self.0.following.enabled && lag > most {
-            return Err(format!("{lag} blocks behind the head; at most {most} are allowed"));
-        }
-        Ok(())
+        self.0.standing.borrow().not_ready.clone().map_or(Ok(()), Err)
     }
 
     /// Everything about one transaction.
@@ -330,12 +348,25 @@ impl<S: UtxoStore> Service<S> {
     }
 
     fn show(&self) {
-        let (head, stale) = {
-            let watch = self.0.watch.lock();
-            (watch.head(), watch.stale().is_some())
-        };
-        let processed = self.0.state.lock().processed;
-        self.0.metrics.chain(lag(head, processed), processed, stale);
+        // Looked at inside, so that of two who tell at the same time the later one tells the latest.
+        self.0.standing.send_if_modified(|known| {
+            let (head, persisted, stale) = {
+                let watch = self.0.watch.lock();
+                (watch.head(), watch.persisted(), watch.stale().is_some())
+            };
+            let processed = self.0.state.lock().processed;
+            let behind = lag(head, processed);
+            self.0.metrics.chain(behind, processed, stale);
+            let most = self.0.following.max_lag_blocks;
+            let not_ready =
+                behind.filter(|behind| self.0.following.enabled && *behind > most).map(|behind| {
+                    format!("{behind} blocks behind the head; at most {most} are allowed")
+                });
+            let now = Standing { head, persisted, processed, not_ready };
+            let changed = *known != now;
+            *known = now;
+            changed
+        });
     }
 }
 

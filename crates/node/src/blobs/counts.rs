@@ -13,10 +13,11 @@ struct ReasonLabel {
 }
 
 /// Reasons that are there from the start: a counter that appears late hides its first step.
-const REASONS: [&str; 10] = [
+const REASONS: [&str; 11] = [
     "bad_blob",
     "bad_commitment",
     "bad_proof",
+    "bad_round",
     "decided_otherwise",
     "disk_full",
     "malformed",

@@ -5,14 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use secateur_sidecar::{EngineConfig, SidecarError, SidecarStore};
-use secateur_store::ground::disk::{
-    ARENA_FILE, FileArena, FsVolume, INDEX_FILE, RESERVE_BYTES, RedbIndex, open_ground_of,
-};
-use secateur_store::{Family, Sabotage, SystemClock};
+use secateur_store::ground::disk::{FileArena, FsVolume, RESERVE_BYTES, RedbIndex, open_ground_of};
+use secateur_store::{Family, Sabotage, Shelf, SystemClock};
 
 use super::rules;
 use crate::config::BlobLimits;
-use crate::data_dir::{DataDir, explain_open, random_store_id};
+use crate::data_dir::{DataDir, explain_open, has_files, random_store_id};
+use crate::made;
 
 /// The directory's name in the data directory.
 const SIDECARS: &str = "sidecars";
@@ -27,7 +26,8 @@ pub(crate) struct Opened {
     pub(crate) ruled: bool,
 }
 
-/// Opens the blobs of a data directory for a command, if it has any; an unfinished creation is none.
+/// Opens the blobs of a data directory for a command, if it has any. Such as were made and removed
+/// are an error.
 /// The directory may have no history; whoever calls has locked it. What a node that ran here held
 /// is held here too.
 pub(crate) fn open_existing_at(
@@ -36,8 +36,8 @@ pub(crate) fn open_existing_at(
     limits: &BlobLimits,
 ) -> Result<Option<Opened>, anyhow::Error> {
     let place = path.join(SIDECARS);
-    let there = |name: &str| place.join(name).try_exists().unwrap_or(true);
-    if !there(INDEX_FILE) && !there(ARENA_FILE) {
+    if !has_files(&place) {
+        made::check_lost(path, SIDECARS)?;
         return Ok(None);
     }
     let rules = rules::read(&place)?;
@@ -46,7 +46,8 @@ pub(crate) fn open_existing_at(
     Ok(Some(Opened { store, ruled: rules.is_some() }))
 }
 
-/// Opens the blobs of a data directory for a node, or makes a store for them.
+/// Opens the blobs of a data directory for a node, or makes a store for them, unless there was one
+/// and it is gone: it knew what this node has signed.
 pub(crate) fn open(
     data: &DataDir,
     limits: &BlobLimits,
@@ -63,6 +64,8 @@ pub(crate) fn open_at(
 ) -> Result<Arc<DiskSidecars>, anyhow::Error> {
     let store = open_store(path, chain_id, limits)?;
     rules::keep(&path.join(SIDECARS), limits)?;
+    // The store is durable, and nobody was answered from it yet.
+    made::note(path, SIDECARS)?;
     Ok(store)
 }
 
@@ -73,9 +76,15 @@ fn open_store(
 ) -> Result<Arc<DiskSidecars>, anyhow::Error> {
     let place = path.join(SIDECARS);
     let explain = |error| explain_open("blobs", &place, error);
+    if !has_files(&place) {
+        made::check_lost(path, SIDECARS)?;
+    }
     let volume = FsVolume::open(&place).map_err(explain)?;
     let ground = open_ground_of(&volume, Family::Sidecar, RESERVE_BYTES, Sabotage::None);
     let ground = ground.map_err(explain)?;
+    if !Shelf::exists(&ground).map_err(explain)? {
+        made::check_lost(path, SIDECARS)?;
+    }
     let BlobLimits { budget_bytes, retain_blocks, max_blobs, max_undecided, trust } = *limits;
     let fresh = EngineConfig::new(chain_id, random_store_id()?);
     let config =

@@ -32,7 +32,11 @@ fn provider(place: &BlobPlace) -> Result<Arc<dyn Provider>, anyhow::Error> {
     Ok(match place.clone() {
         BlobPlace::Fs { name, path } => {
             let url = ArchiveUrl::Directory(path);
-            Arc::new(ObjectProvider::open(name, &url, &Settings::default())?)
+            // A directory says at once what is wrong with it, a full disk for one. Whoever archives
+            // or reads tries again, and says so; nothing is gained by waiting here.
+            let retry = Retry { attempts: 1, ..Retry::default() };
+            let settings = Settings { retry, ..Settings::default() };
+            Arc::new(ObjectProvider::open(name, &url, &settings)?)
         }
         BlobPlace::S3 { name, url, endpoint, region, allow_http, credentials, timeout_seconds } => {
             let url: ArchiveUrl = url.parse()?;

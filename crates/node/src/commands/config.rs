@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::cli::ConfigVerb;
 use crate::config::{self, Config, Key, Value};
 use crate::http::tls;
-use crate::security::{Tokens, check_bind, new_token};
+use crate::indexer::check_local;
+use crate::security::{Tokens, check_address, check_bind, new_token};
 use crate::ui::{Sheet, Ui};
 
 #[derive(Debug, Serialize)]
@@ -31,6 +32,8 @@ pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
             let config = Config::of(&layers)?;
             config::check_index(&layers)?;
             check_bind(&config)?;
+            check_address(&config, "utxo.listen", config.utxo.listen)?;
+            check_local("utxo.http", config.utxo.http)?;
             check_files(&config)?;
             ui.answer(&Sound { sound: true }, || "the configuration is sound\n".into())
         }

@@ -63,7 +63,7 @@ fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::
 }
 
 /// A flag that the first signal sets; a second one ends the process at once.
-fn stop_on_signals() -> Result<watch::Receiver<bool>, anyhow::Error> {
+pub(super) fn stop_on_signals() -> Result<watch::Receiver<bool>, anyhow::Error> {
     let (say, stop) = watch::channel(false);
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
@@ -76,7 +76,7 @@ fn stop_on_signals() -> Result<watch::Receiver<bool>, anyhow::Error> {
             if say.send_replace(true) {
                 std::process::exit(IMPATIENT);
             }
-            tracing::info!("stopping; what was pulled is written first");
+            tracing::info!("stopping; what was begun is written first");
         }
     });
     Ok(stop)
@@ -115,7 +115,7 @@ struct Moved {
 /// address with a password is for the latter.
 fn target(named: Option<String>, layers: &Layers) -> Result<String, NodeError> {
     if let Some(to) = named {
-        no_password("to", &to)?;
+        no_password("to", "index.sink", &to)?;
         return Ok(to);
     }
     layers.read("index.sink", |text| Ok(text.to_owned()))?.ok_or_else(|| {

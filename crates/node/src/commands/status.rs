@@ -1,8 +1,10 @@
-//! `status`: the state of the history in one page.
+//! `status`: the state of the history in one page; of the blobs, where there is no history.
 
 use secateur_core::{IdUse, PruneStatus, format_bytes};
 
-use crate::desk::Desk;
+use super::blob;
+use crate::data_dir::Claimed;
+use crate::desk::{BlobDesk, Whole};
 use crate::ui::words::{
     allows, blocks, count, exact, height, moment, plural, report, span, strength,
 };
@@ -10,7 +12,11 @@ use crate::ui::{Sheet, Ui, gauge};
 
 const BAR_WIDTH: usize = 56;
 
-pub(crate) fn run(desk: &Desk, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(whole: Whole, ui: Ui) -> Result<(), anyhow::Error> {
+    let desk = match whole {
+        Whole::Desk(desk) => desk,
+        Whole::Blobs(claimed) => return blobs(claimed, ui),
+    };
     let status = desk.status()?;
     let chain = desk.chain_id()?;
     ui.answer(&status, || {
@@ -24,6 +30,18 @@ pub(crate) fn run(desk: &Desk, ui: Ui) -> Result<(), anyhow::Error> {
         alarms(&mut sheet, &status);
         sheet.finish()
     })
+}
+
+/// A directory that has blobs and no history.
+fn blobs(claimed: Claimed, ui: Ui) -> Result<(), anyhow::Error> {
+    let head = format!(
+        "{}   chain {}   blobs and no history",
+        claimed.path().display(),
+        claimed.chain_id()
+    );
+    let value = BlobDesk::of(claimed, None)?.figures()?;
+    let text = blob::figures(&value)?;
+    ui.answer(&serde_json::json!({ "sidecars": value }), || format!("{head}\n\n{text}"))
 }
 
 fn budget(sheet: &mut Sheet, status: &PruneStatus) {

@@ -6,7 +6,7 @@ use secateur_store::{Finding, Repair, VerifyReport};
 use serde::Serialize;
 
 use crate::cli::VerifyArgs;
-use crate::desk::{BlobsReport, Desk, Verified};
+use crate::desk::{BlobsReport, Verified, Whole};
 use crate::error::NodeError;
 use crate::ui::words::{blocks, plural};
 use crate::ui::{self, Progress, Sheet, Ui};
@@ -14,9 +14,9 @@ use crate::ui::{self, Progress, Sheet, Ui};
 /// What a verification, and the repair after it, came to.
 #[derive(Debug, Serialize)]
 struct Answer {
-    /// The store as it is now: after the repair, if one was done.
+    /// The history as it is now: after the repair, if one was done. None if there is none.
     #[serde(flatten)]
-    report: VerifyReport,
+    report: Option<VerifyReport>,
     /// The blobs, if there are any.
     sidecars: Option<BlobsReport>,
     /// Whether nothing is wrong with either.
@@ -31,23 +31,25 @@ impl Answer {
     fn of(verified: Verified) -> Self {
         let Verified { history: report, sidecars } = verified;
         let right = sidecars.as_ref().is_none_or(|blobs| blobs.findings.is_empty());
-        let clean = report.is_clean() && right;
+        let clean = right && report.as_ref().is_none_or(VerifyReport::is_clean);
         Self { report, sidecars, clean, repairs: Vec::new(), repaired: false }
     }
 
     fn findings(&self) -> impl Iterator<Item = &Finding> {
         let blobs = self.sidecars.iter().flat_map(|blobs| &blobs.findings);
-        self.report.findings.iter().chain(blobs)
+        self.report.iter().flat_map(|report| &report.findings).chain(blobs)
     }
 
     fn unlisted(&self) -> u64 {
-        self.report.unlisted + self.sidecars.as_ref().map_or(0, |blobs| blobs.unlisted)
+        let history = self.report.as_ref().map_or(0, |report| report.unlisted);
+        history + self.sidecars.as_ref().map_or(0, |blobs| blobs.unlisted)
     }
 }
 
-pub(crate) fn run(desk: &Desk, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::Error> {
-    let mut answer = check(desk, ui)?;
-    if args.repair && !answer.clean {
+pub(crate) fn run(whole: &Whole, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::Error> {
+    let mut answer = check(whole, ui)?;
+    // Nothing of blobs is repaired.
+    if let (Whole::Desk(desk), true) = (whole, args.repair && !answer.clean) {
         let data = desk.alone("repair")?;
         answer.repairs = data.store.repair_plan()?;
         if !args.dry_run && !answer.repairs.is_empty() {
@@ -55,16 +57,16 @@ pub(crate) fn run(desk: &Desk, args: &VerifyArgs, ui: Ui) -> Result<(), anyhow::
             let steps = plural(answer.repairs.len() as u64, "repair");
             ui::confirm("repair", &format!("Make {steps} in one batch?"), args.yes)?;
             let repairs = data.store.repair()?;
-            answer = Answer { repairs, repaired: true, ..check(desk, ui)? };
+            answer = Answer { repairs, repaired: true, ..check(whole, ui)? };
         }
     }
     ui.answer(&answer, || text(&answer))?;
     verdict(&answer, args).map_err(Into::into)
 }
 
-fn check(desk: &Desk, ui: Ui) -> Result<Answer, anyhow::Error> {
+fn check(whole: &Whole, ui: Ui) -> Result<Answer, anyhow::Error> {
     let mut progress = Progress::start(ui, "verify");
-    let verified = desk.verify(|done, total| progress.at(done, total));
+    let verified = whole.verify(|done, total| progress.at(done, total));
     progress.end();
     verified.map(Answer::of)
 }
@@ -85,19 +87,21 @@ fn verdict(answer: &Answer, args: &VerifyArgs) -> Result<(), NodeError> {
 
 fn text(answer: &Answer) -> String {
     let mut sheet = Sheet::default();
-    let report = &answer.report;
-    sheet.row(
-        "read",
-        format_args!(
-            "{}, {} of payload, {}",
-            blocks(report.blocks),
-            format_bytes(report.payload_bytes),
-            plural(report.regions, "region")
-        ),
-    );
+    if let Some(report) = &answer.report {
+        sheet.row(
+            "read",
+            format_args!(
+                "{}, {} of payload, {}",
+                blocks(report.blocks),
+                format_bytes(report.payload_bytes),
+                plural(report.regions, "region")
+            ),
+        );
+    }
     if let Some(blobs) = &answer.sidecars {
+        let label = if answer.report.is_some() { "" } else { "read" };
         let (number, bytes) = (plural(blobs.blobs, "blob"), format_bytes(blobs.bytes));
-        sheet.row("", format_args!("{number}, {bytes}, {}", plural(blobs.regions, "region")));
+        sheet.row(label, format_args!("{number}, {bytes}, {}", plural(blobs.regions, "region")));
     }
     if answer.clean {
         sheet.row("found", "nothing wrong");

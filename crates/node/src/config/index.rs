@@ -25,7 +25,7 @@ use crate::service::NodeFile;
 pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
     let mut layers = super::base(args.config.as_deref())?;
     if let Some(sink) = &args.sink {
-        no_password("sink", sink)?;
+        no_password("sink", "index.sink", sink)?;
     }
     if args.archive.as_deref().is_some_and(str::is_empty) {
         // An unset variable, most likely: nothing would be archived, and nothing said.
@@ -105,7 +105,7 @@ impl Told {
 /// Judges whatever `secateur index` would read, without running it.
 pub(crate) fn check_index(layers: &Layers) -> Result<(), NodeError> {
     let told = Told::of(layers)?;
-    told.http.map_or(Ok(()), check_local)?;
+    told.http.map_or(Ok(()), |address| check_local("index.http", address))?;
     if let Some(RowsInto::Postgres(url)) = told.sink {
         let reading = |_: &str| Postgres::parse(&url).map(drop).map_err(plainly);
         layers.read("index.sink", reading)?;

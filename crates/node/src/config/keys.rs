@@ -18,7 +18,7 @@ impl Key {
     /// Whether it is an address, which may hold a password.
     pub(crate) fn is_address(&self) -> bool {
         let last = self.name.rsplit('.').next();
-        matches!(last, Some("url" | "execution_url" | "source" | "sink" | "endpoint"))
+        ADDRESSES.iter().any(|address| last == Some(address))
     }
 
     /// Whether it is a list of tables, written as TOML: `[{ name = "a", url = "…" }]`. Addresses in
@@ -39,6 +39,19 @@ pub(crate) const PREFIX: &str = "SECATEUR_";
 /// Variables that are not keys: they are read before the configuration, or by tests.
 pub(crate) const OTHER_VARIABLES: [&str; 3] =
     ["SECATEUR_DATA", "SECATEUR_CONFIG", "SECATEUR_TEST_"];
+
+/// What keys of addresses end with.
+const ADDRESSES: [&str; 9] = [
+    "url",
+    "execution_url",
+    "blockchain_url",
+    "assembly_url",
+    "source",
+    "sink",
+    "endpoint",
+    "store",
+    "files",
+];
 
 /// Keys whose values are lists of tables.
 const LISTS: [&str; 3] = ["sidecar.validators", "sidecar.providers", "sidecar.peers"];
@@ -225,6 +238,58 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key("sidecar.ca_file", "", "certificates (PEM) of peers that the system does not know"),
     key("sidecar.ask_seconds", "30", "how often a peer is asked for notices that are lacking"),
+    key("utxo.enabled", "true", "whether events of the chain set prunes of UTXO records off"),
+    key("utxo.listen", "127.0.0.1:8096", "gRPC of the UTXO service"),
+    key("utxo.http", "127.0.0.1:8097", "its metrics, /healthz and /readyz; on this machine only"),
+    key(
+        "utxo.store",
+        "",
+        "where records are: sqlite:///path or postgres://… [default: utxo/utxo.sqlite in the data \
+         directory]",
+    ),
+    key(
+        "utxo.files",
+        "",
+        "the place of external files: a directory, file:///… or s3://bucket/prefix [default: files/ \
+         beside an SQLite store]",
+    ),
+    key("utxo.inline_bytes", "64KiB", "transactions above this size become external files"),
+    key("utxo.block_height_retention", "288", "blocks between all spent and a record's end"),
+    key("utxo.coinbase_maturity", "100", "blocks before a coinbase's outputs can be spent"),
+    key(
+        "utxo.unmined_tx_retention",
+        "",
+        "blocks after which an unmined transaction's parents are preserved (half the retention)",
+    ),
+    key("utxo.parent_preservation_blocks", "1440", "for how many blocks they are preserved"),
+    key("utxo.chunk_size", "1000", "records in one deleting step"),
+    key("utxo.chunk_group_limit", "10", "deleting steps at the same time"),
+    key("utxo.defensive", "false", "whether every spender must be mined and deep"),
+    key("utxo.defensive_batch_read", "10000", "spenders that are read at a time then"),
+    key("utxo.delete", "true", "whether records are deleted at all"),
+    key(
+        "utxo.missing_files_are_gone",
+        "false",
+        "whether records go though none of the files that must be there is there",
+    ),
+    key(
+        "utxo.safe_height",
+        "persisted",
+        "up to which height records go: persisted, persisted_plus_retention or trigger",
+    ),
+    key("utxo.job_timeout_seconds", "600", "how long a run may take; the next event goes on"),
+    key("utxo.progress_seconds", "30", "how often a run tells how far it is; 0: never"),
+    key("utxo.trigger", "auto", "what sets a prune off: auto, persisted or mined"),
+    key("utxo.persister_absent", "false", "whether the chain has no block persister"),
+    key(
+        "utxo.persister_stale_blocks",
+        "100",
+        "blocks behind the head after which a persister that reported once is an alarm",
+    ),
+    key("utxo.max_lag_blocks", "144", "blocks behind the head after which it is not ready"),
+    key("utxo.blockchain_url", "", "the gRPC address of a blockchain service to listen to"),
+    key("utxo.assembly_url", "", "the gRPC address of a block assembly that is asked before a run"),
+    key("utxo.timeout_seconds", "10", "how long either may take to answer"),
 ];
 
 /// A key by its name.

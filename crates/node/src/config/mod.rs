@@ -12,6 +12,7 @@ mod layers;
 mod sidecar;
 #[cfg(test)]
 mod tests;
+mod utxo;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub(crate) use index::{check_index, index_layers, job};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
 pub(crate) use sidecar::{BlobLimits, BlobPlace, NodeBlobs};
+pub(crate) use utxo::{RecordsIn, UtxoSettings, utxo_layers};
 
 use crate::cli::ServiceArgs;
 use crate::error::NodeError;
@@ -47,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) beacon: Option<Beacon>,
     pub(crate) archive: NodeArchive,
     pub(crate) sidecar: NodeBlobs,
+    pub(crate) utxo: UtxoSettings,
     /// Whether the prune daemon of a new store works.
     pub(crate) pruning: bool,
     /// The policy keys that are named, with their values.
@@ -168,6 +171,7 @@ impl Config {
             beacon: Beacon::of(layers)?,
             archive: NodeArchive::of(layers)?,
             sidecar: NodeBlobs::of(layers)?,
+            utxo: UtxoSettings::of(layers)?,
             pruning: layers.must("pruning.enabled", truth)?,
             policy: policy(layers),
         };

@@ -97,6 +97,10 @@ fn what_an_index_would_refuse_is_refused_by_a_check_and_said_once() {
         ("archive", "acknowledge = 3"),
         ("archive", "endpoint = \"notaurl\""),
         ("archive", "credentials = \"/nonexistent\""),
+        ("sidecar", "trust = \"hope\""),
+        ("sidecar", "signers = \"anybody\""),
+        ("sidecar", "budget_bytes = \"-1\""),
+        ("sidecar", "identity = \"0x\"\nkey_file = \"k\""),
     ] {
         let layers = file(&format!("[{section}]\n{line}\n")).unwrap();
         let checked = Config::of(&layers).and_then(|_| check_index(&layers));

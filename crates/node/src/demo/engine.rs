@@ -12,6 +12,7 @@ use super::blobs::Blobs;
 use super::feed::Feed;
 use super::indexing::CONSUMER;
 use super::tally::Tally;
+use super::utxo::Utxo;
 
 /// A stop is noticed at least this often while waiting.
 const NAP: Duration = Duration::from_millis(20);
@@ -66,6 +67,8 @@ pub(super) struct Engine<'a> {
     pub(super) acks: Option<Acks>,
     /// The validators that hear of every block, if there are any.
     pub(super) blobs: Option<&'a Blobs>,
+    /// The UTXO chain, which goes along, if there is one.
+    pub(super) utxo: Option<&'a Utxo>,
 }
 
 impl Engine<'_> {
@@ -88,10 +91,14 @@ impl Engine<'_> {
                 acks.print(&group)?;
             }
             self.tally.appended(&group, self.store)?;
-            if let (Some(blobs), Some(first), Some(last)) =
-                (self.blobs, group.first(), group.last())
-            {
-                blobs.decide(first.meta.height, last.meta.height);
+            if let (Some(first), Some(last)) = (group.first(), group.last()) {
+                let (first, last) = (first.meta.height, last.meta.height);
+                if let Some(blobs) = self.blobs {
+                    blobs.decide(first, last);
+                }
+                if let Some(utxo) = self.utxo {
+                    utxo.decide(first, last);
+                }
             }
         }
         drop(feed);

@@ -11,7 +11,7 @@ use secateur_core::{PruneStatus, format_bytes};
 use super::indexing::Reached;
 use super::show::{Event, Moment, Show};
 use crate::ui::gauge;
-use crate::ui::words::{allows, blocks, count, height, report, span, strength, tenths};
+use crate::ui::words::{allows, blocks, count, height, plural, report, span, strength, tenths};
 
 const RHYTHM: Duration = Duration::from_millis(200);
 /// The view never asks for more columns than a plain terminal has.
@@ -122,6 +122,15 @@ fn frame(moment: &Moment, place: &str) -> Vec<String> {
     for (place, one) in moment.blobs.iter().enumerate() {
         let label = if place == 0 { "blobs" } else { "" };
         row(label, format!("v{}  {}", one.validator, one.line()));
+    }
+    if let Some(utxo) = &moment.utxo {
+        row(
+            "utxo",
+            format!("{:<14} {}", height(utxo.head), plural(utxo.pruned, "record") + " pruned"),
+        );
+        let held =
+            format!("held {}, {} preserved", plural(utxo.held, "time"), count(utxo.preserved));
+        row("", format!("about {} here, {held}", count(utxo.records)));
     }
     row("arena", arena(moment));
     row(

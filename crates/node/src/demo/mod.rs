@@ -2,7 +2,7 @@
 //! with all its interfaces.
 //!
 //! Beside the node's own threads: one makes blocks, one appends them, one shows, one indexes and
-//! archives them over the node's own gRPC, and one runs four validators with blobs. Pruning waits
+//! archives them over the node's own gRPC, one runs four validators with blobs, and one a UTXO chain. Pruning waits
 //! for the archive. They share nothing but the store, a bounded channel and a tally. A signal only sets a flag; every end goes
 //! the same way out: node stopped, cuts freed, summary, store closed.
 
@@ -16,6 +16,7 @@ mod plain;
 mod show;
 mod summary;
 mod tally;
+mod utxo;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use secateur_evm::{ChainSpec, Generator};
 use show::{Event, Moment, Show};
 use summary::Summary;
 use tally::{Rate, Tally};
+use utxo::Utxo;
 
 /// Blocks of one group when nothing is paced.
 const GROUP: u64 = 16;
@@ -89,6 +91,11 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
         Some(Indexing::start(&path, &service, budget, &stop)?)
     };
     let blobs = others.map(|others| Blobs::start(others, &service, &stop)).transpose()?;
+    let utxo = if args.no_archive || args.no_utxo {
+        None
+    } else {
+        Some(Utxo::start(&path, demo.spec.seed, &stop)?)
+    };
     let look = indexing.as_ref().map(|indexing| Arc::clone(indexing.look()));
     let mut show: Box<dyn Show> = if ui.json {
         Box::new(JsonLines)
@@ -98,8 +105,13 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
         Box::new(Live::start(&path)?)
     };
     let ended = show.listening(service.http, service.grpc).and_then(|()| {
-        let watched =
-            Watched { demo: &demo, tally: &tally, look: look.as_deref(), blobs: blobs.as_ref() };
+        let watched = Watched {
+            demo: &demo,
+            tally: &tally,
+            look: look.as_deref(),
+            blobs: blobs.as_ref(),
+            utxo: utxo.as_ref(),
+        };
         drive(args, ui, &watched, &stop, (sender, events), &mut *show)
     });
     // A run of so many blocks ends with all of them indexed, and archived as far as parts go; and
@@ -107,19 +119,22 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     let catch_up = args.blocks.is_some() && ended.is_ok();
     let indexed = indexing.map(|indexing| indexing.end(catch_up)).transpose();
     let validated = blobs.map(|blobs| blobs.end(catch_up)).transpose();
+    let spent = utxo.map(Utxo::end).transpose();
     drop(show);
     // The directory stays locked until the summary has read it.
     let data = service.stop();
     let settled = demo.store.settle();
     let done = indexed.as_ref().ok().cloned().flatten();
     let kept = validated.as_ref().ok().cloned().flatten();
-    let told =
-        Summary::gather(&demo, &tally, done, kept).and_then(|summary| summary.print(&path, ui));
+    let records = spent.as_ref().ok().cloned().flatten();
+    let told = Summary::gather(&demo, &tally, done, kept, records)
+        .and_then(|summary| summary.print(&path, ui));
     drop(data);
     // What stopped the run matters more than what failed while ending it.
     ended?;
     indexed?;
     validated?;
+    spent?;
     settled?;
     told
 }
@@ -137,6 +152,7 @@ struct Watched<'a> {
     tally: &'a Tally,
     look: Option<&'a Look>,
     blobs: Option<&'a Blobs>,
+    utxo: Option<&'a Utxo>,
 }
 
 /// The node's configuration: the defaults, what makes it the first validator, the addresses that were
@@ -164,7 +180,7 @@ fn drive(
     (sender, events): (mpsc::Sender<Event>, Receiver<Event>),
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
-    let Watched { demo, tally, blobs, .. } = *watched;
+    let Watched { demo, tally, blobs, utxo, .. } = *watched;
     let store = &demo.store;
     let pace = match args.blocks {
         Some(_) => Pace::unpaced(GROUP),
@@ -173,7 +189,7 @@ fn drive(
     let generator = Generator::new(demo.spec)?;
     let feed = Feed::start(generator, store.head(), store.head_hash(), &pace, args.blocks)?;
     let acks = args.acks.then_some(Acks { json: ui.json });
-    let engine = Engine { store, tally, stop, acks, blobs };
+    let engine = Engine { store, tally, stop, acks, blobs, utxo };
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new()
             .name("secateur-append".into())
@@ -197,7 +213,7 @@ fn watch(
     events: &Receiver<Event>,
     show: &mut dyn Show,
 ) -> Result<(), anyhow::Error> {
-    let Watched { demo, tally, look, blobs } = *watched;
+    let Watched { demo, tally, look, blobs, utxo } = *watched;
     let mut rate = Rate::begin();
     let mut next = Instant::now() + show.rhythm();
     loop {
@@ -213,6 +229,7 @@ fn watch(
                     elapsed: tally.elapsed(),
                     indexed: look.map(Look::reached),
                     blobs: blobs.map(Blobs::figures).transpose()?.unwrap_or_default(),
+                    utxo: utxo.map(Utxo::figures),
                     counts,
                 })?;
             }

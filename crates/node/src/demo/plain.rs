@@ -54,6 +54,9 @@ impl Show for PlainLines {
             let all: Vec<String> = moment.blobs.iter().map(Figures::short).collect();
             print(&format!("blobs stored/archived/pruned/on disk/waiting: {}", all.join("  ")))?;
         }
+        if let Some(utxo) = &moment.utxo {
+            print(&format!("utxo head {}: {}", height(utxo.head), utxo.line()))?;
+        }
         for alarm in &status.alarms {
             print(&format!("ALARM {alarm}"))?;
         }
@@ -94,6 +97,7 @@ impl Show for JsonLines {
             "elapsed_ms": u64::try_from(moment.elapsed.as_millis()).unwrap_or(u64::MAX),
             "indexed": moment.indexed.and_then(|reached| reached.next.checked_sub(1)),
             "blobs": moment.blobs,
+            "utxo": moment.utxo,
             "status": moment.status,
         });
         print(&line.to_string())

@@ -8,6 +8,7 @@ use secateur_core::{PruneStatus, Report};
 use super::blobs::Figures;
 use super::indexing::Reached;
 use super::tally::Counts;
+use super::utxo;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Moment {
     pub(super) indexed: Option<Reached>,
     /// What became of each validator's blobs; empty where there are none.
     pub(super) blobs: Vec<Figures>,
+    /// What became of UTXO records; none where there are none.
+    pub(super) utxo: Option<utxo::Figures>,
 }
 
 impl Moment {

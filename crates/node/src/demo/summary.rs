@@ -13,6 +13,7 @@ use super::Demo;
 use super::blobs::{Ended, Figures, newest_with_blobs};
 use super::show::kept_blocks;
 use super::tally::{Counts, Tally, per_second_tenths};
+use super::utxo;
 use crate::indexer::Done;
 use crate::ui::words::{blocks, count, height, percent, plural, tenths};
 use crate::ui::{self, Sheet, Ui, gauge};
@@ -41,6 +42,8 @@ pub(super) struct Summary {
     part_bytes: u64,
     /// What became of the validators' blobs; none where there are none.
     blobs: Option<Ended>,
+    /// What became of UTXO records; none where there are none.
+    utxo: Option<utxo::Figures>,
     status: PruneStatus,
 }
 
@@ -72,6 +75,7 @@ impl Summary {
         tally: &Tally,
         done: Option<Done>,
         blobs: Option<Ended>,
+        utxo: Option<utxo::Figures>,
     ) -> Result<Self, anyhow::Error> {
         let elapsed = tally.elapsed();
         let counts = tally.counts();
@@ -83,7 +87,7 @@ impl Summary {
         if let Some(done) = done {
             (summary.indexed, summary.index_bytes) = (done.indexed, done.sink_bytes);
         }
-        summary.blobs = blobs;
+        (summary.blobs, summary.utxo) = (blobs, utxo);
         Ok(summary)
     }
 
@@ -111,6 +115,7 @@ impl Summary {
             parts: 0,
             part_bytes: 0,
             blobs: None,
+            utxo: None,
             status,
         }
     }
@@ -174,6 +179,9 @@ impl Summary {
             );
         }
         self.blobs(&mut sheet);
+        if let Some(utxo) = &self.utxo {
+            sheet.row("utxo", format_args!("head {}: {}", height(utxo.head), utxo.line()));
+        }
         if self.blocks_checked > 0 {
             sheet.row(
                 "read back",
@@ -210,6 +218,12 @@ impl Summary {
             sheet
                 .row("", format_args!("secateur --data {path} blob status {height}"))
                 .row("", format_args!("secateur --data {path} explain blob {height} 0"));
+        }
+        if let Some(utxo) = &self.utxo {
+            sheet.row("", format_args!("secateur --data {path} utxo status"));
+            for txid in utxo.example.iter().chain(&utxo.pruned_example) {
+                sheet.row("", format_args!("secateur --data {path} utxo explain {txid}"));
+            }
         }
         if self.parts > 0 {
             sheet.row("", format_args!("secateur archive verify --archive {path}/archive"));

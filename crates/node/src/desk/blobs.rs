@@ -1,21 +1,21 @@
 //! The desk of the blobs: the store in a data directory, or the node that has it open. Both give the
 //! same answers; those that are only told are JSON values in the node's own shape.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use secateur_core::Height;
 use secateur_sidecar::copies::Copies;
 use secateur_sidecar::engine::{BlobKey, BlobMeta, KeptRecord, PruneReport, StoredBlob};
-use secateur_sidecar::provider::Provider;
+use secateur_sidecar::notice::Verifier;
 use secateur_sidecar::reader::{Reader, ServeArchived};
 use secateur_store::{Clock as _, SystemClock};
 use serde_json::Value;
 
 use super::remote::Remote;
-use crate::blobs::{self, DiskSidecars};
-use crate::config::{self, Config, DEFAULT_FILE};
+use crate::blobs::{self, DiskSidecars, Told};
+use crate::config::{self, Config, DEFAULT_FILE, NodeBlobs};
 use crate::data_dir::Claimed;
 use crate::error::NodeError;
 use crate::service::NodeFile;
@@ -28,7 +28,7 @@ pub(super) const PAGE: usize = 1_000;
 /// Where commands about blobs ask.
 pub(crate) enum BlobDesk {
     /// Nobody has the directory open but this process.
-    Here(Local),
+    Here(Box<Local>),
     /// A node has it open.
     There(Box<Remote>),
 }
@@ -36,9 +36,11 @@ pub(crate) enum BlobDesk {
 /// A directory that this process has for itself.
 pub(crate) struct Local {
     store: Arc<DiskSidecars>,
-    providers: Vec<Arc<dyn Provider>>,
+    settings: NodeBlobs,
     /// Whether it is known what the blobs of this directory are held by.
     ruled: bool,
+    /// The configuration file, where one was named.
+    named: Option<PathBuf>,
     claimed: Claimed,
 }
 
@@ -76,25 +78,30 @@ impl BlobDesk {
     /// Opens a directory's blobs, or finds the node that has them open. The configuration tells how
     /// long they are kept, what a copy must have proved, and where copies are.
     pub(crate) fn open(path: &Path, config: Option<&Path>) -> Result<Self, anyhow::Error> {
-        let claimed = match Claimed::existing(path) {
-            Ok(claimed) => claimed,
-            Err(error) => {
-                let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
-                return match NodeFile::read(path) {
-                    Ok(Some(file)) if locked => Ok(Self::There(Box::new(Remote::new(path, file)?))),
-                    _ => Err(error),
-                };
-            }
+        let error = match Claimed::existing(path) {
+            Ok(claimed) => return Self::of(claimed, config),
+            Err(error) => error,
         };
+        let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
+        match NodeFile::read(path) {
+            Ok(Some(file)) if locked => Ok(Self::There(Box::new(Remote::new(path, file)?))),
+            _ => Err(error),
+        }
+    }
+
+    /// The same for a directory that this process has for itself.
+    pub(crate) fn of(claimed: Claimed, config: Option<&Path>) -> Result<Self, anyhow::Error> {
+        let path = claimed.path();
         let own = path.join(DEFAULT_FILE);
         let file = config.or_else(|| own.is_file().then_some(own.as_path()));
         let settings = Config::of(&config::base(file)?)?.sidecar;
         let opened = blobs::open_existing_at(path, claimed.chain_id(), &settings.limits)?
             .ok_or_else(|| NodeError::NoBlobs(path.to_path_buf()))?;
-        let providers = blobs::providers(&settings)?;
         // Whatever lies in the current directory need not be this directory's.
         let ruled = opened.ruled || file.is_some();
-        Ok(Self::Here(Local { store: opened.store, providers, ruled, claimed }))
+        let named = config.map(Path::to_path_buf);
+        let local = Local { store: opened.store, settings, ruled, named, claimed };
+        Ok(Self::Here(Box::new(local)))
     }
 
     /// The data directory.
@@ -103,6 +110,18 @@ impl BlobDesk {
             Self::Here(local) => local.claimed.path(),
             Self::There(remote) => remote.path(),
         }
+    }
+
+    /// A command about these blobs as it can be said here: of this directory, with the configuration
+    /// that was named.
+    pub(crate) fn command(&self, words: &str) -> String {
+        let named = match self {
+            Self::Here(local) => local.named.as_ref(),
+            // The node has a configuration of its own.
+            Self::There(_) => None,
+        };
+        let config = named.map_or_else(String::new, |file| format!(" --config {}", file.display()));
+        format!("secateur --data {} {words}{config}", self.path().display())
     }
 
     /// Whether a node is at work on them.
@@ -120,14 +139,14 @@ impl BlobDesk {
 
     pub(crate) fn height(&self, height: Height) -> Result<Value, anyhow::Error> {
         match self {
-            Self::Here(local) => Ok(serde_json::to_value(local.store.status(height)?)?),
+            Self::Here(local) => local.height(height),
             Self::There(remote) => remote.get(&format!("/v1/blobs/{height}")),
         }
     }
 
     pub(crate) fn story(&self, height: Height, index: u32) -> Result<Value, anyhow::Error> {
         match self {
-            Self::Here(local) => Ok(serde_json::to_value(local.store.explain(height, index)?)?),
+            Self::Here(local) => local.story(height, index),
             Self::There(remote) => remote.get(&format!("/v1/blobs/{height}/{index}")),
         }
     }
@@ -206,17 +225,35 @@ impl Local {
         ))
     }
 
+    /// Who may sign, where the configuration says it: one that names nobody is not the node's.
+    fn verifier(&self) -> Result<Option<Verifier>, anyhow::Error> {
+        if self.settings.terms.is_empty() {
+            return Ok(None);
+        }
+        blobs::verifier(&self.settings, self.claimed.chain_id()).map(Some)
+    }
+
+    fn height(&self, height: Height) -> Result<Value, anyhow::Error> {
+        let status = self.store.status(height)?;
+        Ok(match self.verifier()? {
+            Some(verifier) => serde_json::to_value(Told::height(status, &verifier))?,
+            None => serde_json::to_value(status)?,
+        })
+    }
+
+    fn story(&self, height: Height, index: u32) -> Result<Value, anyhow::Error> {
+        let story = self.store.explain(height, index)?;
+        Ok(match self.verifier()? {
+            Some(verifier) => serde_json::to_value(Told::blob(story, &verifier))?,
+            None => serde_json::to_value(story)?,
+        })
+    }
+
     fn fetch(&self, height: Height, index: u32) -> Result<FetchedBlob, anyhow::Error> {
         let story = self.store.explain(height, index)?;
         let mut locators = story.blob.records.iter().flat_map(|kept| &kept.record.locators);
-        let Some(first) = locators.next() else {
-            let reason = format!(
-                "nobody has signed for a copy of blob {index} of height {height} yet, so there is \
-                 none to fetch"
-            );
-            return Err(NodeError::Archive(reason).into());
-        };
-        if self.providers.is_empty() {
+        let providers = blobs::providers(&self.settings)?;
+        if let Some(first) = locators.next().filter(|_| providers.is_empty()) {
             let reason = format!(
                 "no place for copies is configured here, and {} has one ({}); name it in \
                  sidecar.providers of a configuration (--config <file>)",
@@ -230,7 +267,7 @@ impl Local {
             .context("starting a runtime")?;
         let reader = Reader::new(
             Arc::clone(&self.store),
-            Copies::new(&self.providers),
+            Copies::new(&providers),
             ServeArchived::UntilPruned,
             true,
         );

@@ -4,8 +4,10 @@
 mod blobs;
 mod remote;
 mod remote_blobs;
+mod utxo;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use secateur_core::{
     ExplainBlock, ExplainTx, Height, Plan, PrunePolicy, PruneStatus, Report, StopReason, Strength,
@@ -14,12 +16,14 @@ use secateur_core::{
 use secateur_store::{Finding, ShelfReport, VerifyReport};
 use serde::Serialize;
 
+use crate::blobs::{DiskSidecars, open_existing_at};
 use crate::config::{Config, Layers};
-use crate::data_dir::DataDir;
+use crate::data_dir::{Claimed, DataDir};
 use crate::error::NodeError;
 use crate::service::NodeFile;
 pub(crate) use blobs::BlobDesk;
 use remote::Remote;
+pub(crate) use utxo::UtxoDesk;
 
 /// Where commands ask.
 #[derive(Debug)]
@@ -30,10 +34,20 @@ pub(crate) enum Desk {
     There(Box<Remote>),
 }
 
+/// A directory with whatever is in it, for commands about all of it.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    /// A history, and blobs perhaps.
+    Desk(Desk),
+    /// Blobs alone.
+    Blobs(Claimed),
+}
+
 /// What a verification saw.
 #[derive(Debug)]
 pub(crate) struct Verified {
-    pub(crate) history: VerifyReport,
+    /// The history, where there is one.
+    pub(crate) history: Option<VerifyReport>,
     /// The blobs, where there are some.
     pub(crate) sidecars: Option<BlobsReport>,
 }
@@ -209,12 +223,11 @@ impl Desk {
             Self::Here(data) => data,
             Self::There(remote) => return remote.verify(),
         };
-        let history = data.store.verify(&mut at)?;
-        // Nothing is pruned here, so no setting matters.
-        let limits = Config::of(&Layers::defaults())?.sidecar.limits;
-        let chain_id = data.store.header().chain_id;
-        let sidecars = match crate::blobs::open_existing_at(&data.path, chain_id, &limits)? {
-            Some(opened) => Some(opened.store.verify(&mut at)?.into()),
+        // Looked for first: that they are gone is told at once.
+        let blobs = blobs_in(&data.path, data.store.header().chain_id)?;
+        let history = Some(data.store.verify(&mut at)?);
+        let sidecars = match blobs {
+            Some(blobs) => Some(blobs.verify(&mut at)?.into()),
             None => None,
         };
         Ok(Verified { history, sidecars })
@@ -232,6 +245,44 @@ impl Desk {
             ))),
         }
     }
+}
+
+impl Whole {
+    /// Opens a directory that has a history or blobs, or finds the node that has it open.
+    pub(crate) fn open(path: &Path) -> Result<Self, anyhow::Error> {
+        let error = match Desk::open(path) {
+            Ok(desk) => return Ok(Self::Desk(desk)),
+            Err(error) => error,
+        };
+        if !matches!(error.downcast_ref(), Some(NodeError::NoHistory(_))) {
+            return Err(error);
+        }
+        let claimed = Claimed::existing(path)?;
+        match blobs_in(path, claimed.chain_id())? {
+            Some(_) => Ok(Self::Blobs(claimed)),
+            None => Err(error),
+        }
+    }
+
+    /// Recomputes every invariant of what is there.
+    pub(crate) fn verify(&self, mut at: impl FnMut(u64, u64)) -> Result<Verified, anyhow::Error> {
+        let claimed = match self {
+            Self::Desk(desk) => return desk.verify(at),
+            Self::Blobs(claimed) => claimed,
+        };
+        let blobs = blobs_in(claimed.path(), claimed.chain_id())?;
+        let blobs = blobs.ok_or_else(|| NodeError::NoBlobs(claimed.path().to_path_buf()))?;
+        let sidecars = Some(blobs.verify(&mut at)?.into());
+        Ok(Verified { history: None, sidecars })
+    }
+}
+
+/// The blobs of a directory that this process has for itself, to be looked at: nothing is pruned, so
+/// no setting matters.
+fn blobs_in(path: &Path, chain_id: u64) -> Result<Option<Arc<DiskSidecars>>, anyhow::Error> {
+    let limits = Config::of(&Layers::defaults())?.sidecar.limits;
+    let opened = open_existing_at(path, chain_id, &limits)?;
+    Ok(opened.map(|opened| opened.store))
 }
 
 /// Opens the desk of a named directory, or of the usual one.

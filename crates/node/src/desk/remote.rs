@@ -117,7 +117,7 @@ impl Remote {
         if !ok {
             let said = serde_json::from_slice::<serde_json::Value>(&body).ok();
             let said = said.as_ref().and_then(|said| said.get("error")?.as_str());
-            let text = plain(said.unwrap_or("something that is not JSON"));
+            let text = said.unwrap_or("something that is not JSON");
             return Err(NodeError::Failed(format!("the node answers: {text}")).into());
         }
         serde_json::from_slice(&body).with_context(|| format!("reading the answer to {route}"))
@@ -152,7 +152,7 @@ impl Remote {
     }
 
     pub(super) fn explain(&self, status: &Status) -> anyhow::Error {
-        let text = plain(status.message()).to_owned();
+        let text = status.message().to_owned();
         match status.code() {
             Code::InvalidArgument => NodeError::Usage(text).into(),
             Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
@@ -223,21 +223,16 @@ impl Remote {
                 unlisted: blobs.unlisted,
             })
         });
-        let history = VerifyReport {
+        let history = Some(VerifyReport {
             blocks: answer.blocks,
             payload_bytes: answer.payload_bytes,
             regions: answer.regions,
             runs: answer.runs,
             findings: findings(answer.findings)?,
             unlisted: answer.unlisted,
-        };
+        });
         Ok(Verified { history, sidecars: sidecars.transpose()? })
     }
-}
-
-/// What the node says, without what this side says too.
-pub(super) fn plain(text: &str) -> &str {
-    text.strip_suffix("; nothing was changed").unwrap_or(text)
 }
 
 fn finding(found: proto::verify_response::Finding) -> Result<Finding, anyhow::Error> {

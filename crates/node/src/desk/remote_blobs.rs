@@ -9,7 +9,7 @@ use secateur_sidecar::engine::BlobKey;
 use tonic::{Code, Status};
 
 use super::blobs::{FetchedBlob, PAGE, RecordsPage, Step};
-use super::remote::{Remote, SidecarCalls, plain};
+use super::remote::{Remote, SidecarCalls};
 use crate::error::NodeError;
 
 impl Remote {
@@ -20,7 +20,7 @@ impl Remote {
     {
         let answered = self.block_on(call(self.sidecar()));
         answered.map(tonic::Response::into_inner).map_err(|status| {
-            let text = plain(status.message()).to_owned();
+            let text = status.message().to_owned();
             match (status.code(), label(&status).as_deref()) {
                 (_, Some("no_copy" | "provider")) => NodeError::Archive(text).into(),
                 (Code::OutOfRange, _) => NodeError::Pruned(text).into(),

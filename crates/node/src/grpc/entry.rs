@@ -1,6 +1,7 @@
 //! One line of the audit log, written when the work has really ended, whether or not whoever asked
 //! for it is still there.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use tonic::Request;
@@ -49,15 +50,15 @@ impl Entry {
 
 impl Entry {
     /// The same for work that waits.
-    pub(super) async fn over<T>(
+    pub(super) async fn over<T, E: Display>(
         mut self,
-        work: impl Future<Output = Result<T, ApiError>>,
-    ) -> Result<T, ApiError> {
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let answer = work.await;
         self.around_answer(answer)
     }
 
-    fn around_answer<T>(&mut self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
+    fn around_answer<T, E: Display>(&mut self, answer: Result<T, E>) -> Result<T, E> {
         self.outcome = Some(match &answer {
             Ok(_) => "done".into(),
             Err(error) => status::short(&error.to_string()),

@@ -17,12 +17,17 @@ use tower::{Layer, Service};
 
 use super::connections::Peer;
 use super::{held, status};
+use crate::config::Limits;
+use crate::http::metrics::Metrics;
 use crate::security::{Caller, Guard, Role, grpc_role};
-use crate::service::{ApiError, Node};
+use crate::service::ApiError;
 
-/// Calls that take as long as they take: one reads the whole store, the other a whole part.
-const UNTIMED: [&str; 2] =
-    ["/secateur.history.v1.Admin/Verify", "/secateur.history.v1.Admin/AckArchived"];
+/// Calls that take as long as they take: they read a whole store or a whole part, or prune.
+const UNTIMED: [&str; 3] = [
+    "/secateur.history.v1.Admin/Verify",
+    "/secateur.history.v1.Admin/AckArchived",
+    "/secateur.utxo.v1.Pruner/Prune",
+];
 
 /// A question to the store ends in time by itself; this is for requests that never become one.
 const ALLOWANCE: Duration = Duration::from_secs(1);
@@ -30,7 +35,7 @@ const ALLOWANCE: Duration = Duration::from_secs(1);
 /// What stands before every service.
 #[derive(Debug, Clone)]
 pub(super) struct Gate {
-    node: Arc<Node>,
+    metrics: Arc<Metrics>,
     guard: Arc<Guard>,
     calls: Arc<Semaphore>,
     timeout: Duration,
@@ -44,11 +49,10 @@ pub(super) struct Gated<S> {
 }
 
 impl Gate {
-    pub(super) fn new(node: &Arc<Node>, guard: &Arc<Guard>) -> Self {
-        let limits = &node.limits;
+    pub(super) fn new(limits: &Limits, metrics: &Arc<Metrics>, guard: &Arc<Guard>) -> Self {
         let calls = limits.concurrency.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
         Self {
-            node: Arc::clone(node),
+            metrics: Arc::clone(metrics),
             guard: Arc::clone(guard),
             calls: Arc::new(Semaphore::new(calls)),
             timeout: limits.timeout.saturating_add(ALLOWANCE),
@@ -117,11 +121,11 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let (began, path) = (Instant::now(), request.uri().path().to_owned());
-        let node = Arc::clone(&self.gate.node);
+        let metrics = Arc::clone(&self.gate.metrics);
         let (caller, place) = match self.gate.admit(&request) {
             Ok(admitted) => admitted,
             Err(status) => {
-                node.metrics.grpc(&path, status.code(), began.elapsed().as_secs_f64());
+                metrics.grpc(&path, status.code(), began.elapsed().as_secs_f64());
                 return Box::pin(async move { Ok(status.into_http()) });
             }
         };
@@ -153,7 +157,7 @@ where
                 }
                 refused => (answer, refused.map_or(Code::Ok, |status| status.code())),
             };
-            node.metrics.grpc(&path, code, began.elapsed().as_secs_f64());
+            metrics.grpc(&path, code, began.elapsed().as_secs_f64());
             Ok(held::keep(answer, peer, timeout))
         })
     }

@@ -17,9 +17,11 @@ mod proposal;
 mod sidecar;
 mod status;
 mod tls;
+pub(crate) mod utxo;
 mod walk;
 
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +32,13 @@ use secateur_proto::export::v2::export_server::{self as export_v2_server};
 use secateur_proto::history::v1::{admin_server, history_server};
 use secateur_proto::sidecar::v1::{gossip_server, sidecar_server};
 use tokio::sync::watch;
+use tonic::service::{Routes, RoutesBuilder};
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::config::TlsFiles;
+use crate::config::{Limits, TlsFiles};
+use crate::http::metrics::Metrics;
 use crate::security::Guard;
 use crate::service::Node;
 
@@ -59,7 +63,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whose health is told; the empty name is the whole node. The last two are served where blobs are
 /// kept.
-const SERVICES: [&str; 7] = [
+static SERVICES: [&str; 7] = [
     "",
     export_v1_server::SERVICE_NAME,
     export_v2_server::SERVICE_NAME,
@@ -70,28 +74,88 @@ const SERVICES: [&str; 7] = [
 ];
 const WITHOUT_BLOBS: usize = 5;
 
+/// What is served wherever we serve gRPC.
+const EVERYWHERE: [&str; 3] = [
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+];
+
+/// Serving, until it ends.
+pub(crate) type Served = Pin<Box<dyn Future<Output = Result<(), anyhow::Error>> + Send>>;
+
+/// What stands before the services of one socket, and how it is served.
+struct Door<'a> {
+    limits: &'a Limits,
+    metrics: &'a Arc<Metrics>,
+    guard: &'a Arc<Guard>,
+    tls: Option<&'a TlsFiles>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Door<'_> {
+    /// Serves until it stops. `names` are the services whose health is told; `tell` tells it.
+    fn serve<T>(
+        self,
+        socket: TcpListener,
+        routes: RoutesBuilder,
+        names: &'static [&'static str],
+        tell: impl FnOnce(HealthReporter) -> T,
+    ) -> Result<Served, anyhow::Error>
+    where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        let mut server = Server::builder()
+            .http2_keepalive_interval(Some(PING))
+            .http2_keepalive_timeout(Some(PONG))
+            .max_concurrent_streams(CALLS_PER_CONNECTION)
+            .initial_stream_window_size(CALL_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_max_header_list_size(HEADERS);
+        if let Some(files) = self.tls {
+            server = tls::secure(server, files)?;
+        }
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let question = QUESTION.min(self.limits.message_bytes);
+        let mut routes = routes;
+        routes
+            .add_service(health.max_decoding_message_size(question))
+            .add_service(reflection(names).build_v1()?.max_decoding_message_size(question))
+            .add_service(reflection(names).build_v1alpha()?.max_decoding_message_size(question));
+        let router = server
+            .layer(gate::Gate::new(self.limits, self.metrics, self.guard))
+            .add_routes(routes.routes());
+        let incoming = connections::incoming(socket)?;
+        let (stopping, telling) = (self.stopping, tell(reporter.clone()));
+        Ok(Box::pin(async move {
+            say(&reporter, names, ServingStatus::Serving).await;
+            let retired = retire(reporter.clone(), names, stopping.clone());
+            let served = router.serve_with_incoming_shutdown(incoming, retired);
+            let telling = async {
+                telling.await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                served = served => served.context("serving gRPC"),
+                // Whoever still holds on is let go of with the threads that serve.
+                () = part(reporter, names, stopping) => Ok(()),
+                () = telling => Ok(()),
+            }
+        }))
+    }
+}
+
 /// Serves until the node stops.
 pub(crate) fn serve(
     node: &Arc<Node>,
     guard: &Arc<Guard>,
     socket: TcpListener,
     tls: Option<&TlsFiles>,
-) -> Result<impl Future<Output = Result<(), anyhow::Error>> + Send + 'static, anyhow::Error> {
-    let mut server = Server::builder()
-        .http2_keepalive_interval(Some(PING))
-        .http2_keepalive_timeout(Some(PONG))
-        .max_concurrent_streams(CALLS_PER_CONNECTION)
-        .initial_stream_window_size(CALL_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_max_header_list_size(HEADERS);
-    if let Some(files) = tls {
-        server = tls::secure(server, files)?;
-    }
-    let (reporter, health) = tonic_health::server::health_reporter();
+) -> Result<Served, anyhow::Error> {
     let most = node.limits.message_bytes;
     let question = QUESTION.min(most);
-    let router = server
-        .layer(gate::Gate::new(node, guard))
+    let mut routes = Routes::builder();
+    routes
         .add_service(
             export_v1_server::ExportServer::new(export_v1::Export::new(node))
                 .max_decoding_message_size(question)
@@ -111,37 +175,36 @@ pub(crate) fn serve(
             admin_server::AdminServer::new(admin::Admin::new(node, guard))
                 .max_decoding_message_size(most)
                 .max_encoding_message_size(most),
-        )
-        .add_optional_service(sidecar::Sidecar::new(node, guard).map(|sidecar| {
-            sidecar_server::SidecarServer::new(sidecar)
-                .max_decoding_message_size(question)
-                .max_encoding_message_size(most)
-        }))
-        .add_optional_service(node.blobs.as_ref().map(|blobs| blobs.gossip()))
-        .add_service(health.max_decoding_message_size(question))
-        .add_service(reflection().build_v1()?.max_decoding_message_size(question))
-        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(question));
-    let incoming = connections::incoming(socket)?;
-    let stopping = node.stopping.clone();
+        );
+    if let Some(sidecar) = sidecar::Sidecar::new(node, guard) {
+        let server = sidecar_server::SidecarServer::new(sidecar)
+            .max_decoding_message_size(question)
+            .max_encoding_message_size(most);
+        routes.add_service(server);
+    }
+    if let Some(blobs) = &node.blobs {
+        routes.add_service(blobs.gossip());
+    }
     let served = if node.blobs.is_some() { SERVICES.len() } else { WITHOUT_BLOBS };
     let names = SERVICES.get(..served).unwrap_or_default();
-    Ok(async move {
-        say(&reporter, names, ServingStatus::Serving).await;
-        let retired = retire(reporter.clone(), names, stopping.clone());
-        let served = router.serve_with_incoming_shutdown(incoming, retired);
-        tokio::select! {
-            served = served => served.context("serving gRPC"),
-            // Whoever still holds on is let go of with the threads that serve.
-            () = part(reporter, names, stopping) => Ok(()),
-        }
-    })
+    let door = Door {
+        limits: &node.limits,
+        metrics: &node.metrics,
+        guard,
+        tls,
+        stopping: node.stopping.clone(),
+    };
+    // The node's health is that it is there.
+    door.serve(socket, routes, names, |_| std::future::ready(()))
 }
 
 /// What tools can ask about the services: ours, and those that every node of gRPC has.
-fn reflection() -> tonic_reflection::server::Builder<'static> {
-    tonic_reflection::server::Builder::configure()
+fn reflection(names: &[&str]) -> tonic_reflection::server::Builder<'static> {
+    let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    let ours = names.iter().copied().filter(|name| !name.is_empty());
+    ours.chain(EVERYWHERE).fold(builder, tonic_reflection::server::Builder::with_service_name)
 }
 
 /// Waits until the node is to stop.

@@ -1,5 +1,7 @@
 //! Proposals as they come over a stream: every count and length is checked before anything is kept.
 
+use std::error::Error as _;
+
 use bytes::Bytes;
 use secateur_core::CoreError;
 use secateur_proto::sidecar::v1::{self as pb, proposal_part::Part};
@@ -7,7 +9,7 @@ use secateur_sidecar::{
     BLOB_LEN, Commitment, Inclusion, MAX_INCLUSION_LEN, MAX_ROUND_HEADER_LEN, Proof, Proposal,
     Sidecar, SidecarError, ValidatorId,
 };
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::blobs::header::SIGNED_HEADER_LEN;
 use crate::service::{ApiError, Node, Room};
@@ -64,10 +66,20 @@ pub(super) async fn read(
 }
 
 async fn next(stream: &mut Streaming<pb::ProposalPart>) -> Result<Option<Part>, Broken> {
-    match stream.message().await.map_err(Broken::Stream)? {
+    match stream.message().await.map_err(broken)? {
         None => Ok(None),
         Some(pb::ProposalPart { part: Some(part) }) => Ok(Some(part)),
         Some(_) => Err(malformed("a part of it is empty").into()),
+    }
+}
+
+/// What a stream that fails means. tonic has a source for what the connection did; what it finds
+/// wrong with the bytes themselves (a frame that is cut short, a message that is none) has none, and
+/// that is bad input like any other.
+fn broken(status: Status) -> Broken {
+    match status.code() {
+        Code::Internal if status.source().is_none() => malformed(status.message()).into(),
+        _ => Broken::Stream(status),
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn sidecar(error: &ApiError) -> Status {
         retryable: found.is_retryable(),
         ..blobs::SidecarError::default()
     };
-    if let SidecarError::BlobsPruned { height, blob_count, locators } = &**found {
+    if let SidecarError::BlobsPruned { height, blob_count, locators, .. } = &**found {
         (details.height, details.blob_count) = (Some(*height), *blob_count);
         // Trailers are headers: as many as fit, and HTTP has them all.
         details.locators = locators.iter().map(of_blob).collect();
@@ -131,6 +131,7 @@ fn of_blobs(error: &SidecarError) -> Code {
         | SidecarError::BadBlob { .. }
         | SidecarError::BadCommitment { .. }
         | SidecarError::BadProof { .. }
+        | SidecarError::BadRound { .. }
         | SidecarError::Rejected(_) => Code::InvalidArgument,
         SidecarError::NoCopy { .. } | SidecarError::Provider(_) | SidecarError::Gossip(_) => {
             Code::Unavailable

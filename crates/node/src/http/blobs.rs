@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::errors::Refusal;
 use super::v1::{Answer, said};
 use super::{App, answers};
-use crate::blobs::DiskSidecars;
+use crate::blobs::{DiskSidecars, Told};
 
 /// Heights that a plan looks at.
 const PLANNED: usize = 10_000;
@@ -59,7 +59,8 @@ pub(super) async fn height(
     height: Result<Path<String>, PathRejection>,
 ) -> Answer {
     let height: Height = whole("a height", &said(height)?.0)?;
-    Ok(answers::json(&app.node.ask_blobs(move |store| store.status(height)).await?))
+    let status = app.node.ask_blobs(move |store| store.status(height)).await?;
+    Ok(answers::json(&Told::height(status, app.node.blobs()?.sidecars().verifier())))
 }
 
 pub(super) async fn story(
@@ -68,7 +69,8 @@ pub(super) async fn story(
 ) -> Answer {
     let Path((height, index)) = said(key)?;
     let (height, index) = (whole("a height", &height)?, whole("an index", &index)?);
-    Ok(answers::json(&app.node.ask_blobs(move |store| store.explain(height, index)).await?))
+    let story = app.node.ask_blobs(move |store| store.explain(height, index)).await?;
+    Ok(answers::json(&Told::blob(story, app.node.blobs()?.sidecars().verifier())))
 }
 
 #[derive(Debug, Deserialize)]

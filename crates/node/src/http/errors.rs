@@ -151,11 +151,15 @@ pub(super) fn blob_status(error: &SidecarError) -> StatusCode {
 fn of_blobs(error: &SidecarError) -> Refusal {
     let refusal = Refusal::new(blob_status(error), error.label(), error.to_string());
     match error {
-        SidecarError::BlobsPruned { height, blob_count, locators } => refusal
+        SidecarError::BlobsPruned { height, blob_count, locators, .. } => refusal
             .with("height", json!(height))
             .with("blob_count", json!(blob_count))
             .with("locators", json!(locators)),
-        SidecarError::NoCopy { locators, .. } => refusal.with("locators", json!(locators)),
+        // In the same shape: a list for each blob that is spoken of, which here is one.
+        SidecarError::NoCopy { height, index, locators } => refusal
+            .with("height", json!(height))
+            .with("index", json!(index))
+            .with("locators", json!([locators])),
         _ => refusal,
     }
 }

@@ -246,7 +246,7 @@ impl Metrics {
     }
 
     /// Writes what was counted so far; what follows it, and the end, are the caller's.
-    pub(super) fn write(&self, to: &mut String) -> Result<(), std::fmt::Error> {
+    pub(crate) fn write(&self, to: &mut String) -> Result<(), std::fmt::Error> {
         text::encode_registry(to, &self.registry)
     }
 }

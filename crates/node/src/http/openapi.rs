@@ -116,6 +116,8 @@ fn other(route: &Route, status: u16) -> Value {
     let schema = match status {
         204 | 304 => return json!({"description": description}),
         410 if route.path.starts_with("/v1/") => "Pruned",
+        410 if route.path.starts_with("/eth/v1/") => "BlobsPruned",
+        502 if route.path.starts_with("/eth/v1/") => "BlobUnread",
         503 if route.role == Role::Open => "Ready",
         _ => "Error",
     };

@@ -239,6 +239,7 @@ const BLOBS_OF_HEIGHT: Fields = &[
     ("blobs", "[Anything]"),
     ("hold", "text?"),
     ("pruned", "Anything?"),
+    ("no_signer", "bool"),
 ];
 const BLOB_STORY: Fields = &[
     ("height", "int"),
@@ -258,9 +259,26 @@ const BLOB_STORY: Fields = &[
     ("here", "bool"),
     ("hold", "text?"),
     ("pruned", "Anything?"),
+    ("no_signer", "bool"),
 ];
 const BEACON_BLOBS: Fields =
     &[("execution_optimistic", "bool"), ("finalized", "bool"), ("data", "[text]")];
+/// Where the blobs of a height are, a list for each.
+const BLOBS_PRUNED: Fields = &[
+    ("code", "int"),
+    ("message", "text"),
+    ("height", "int"),
+    ("blob_count", "int"),
+    ("locators", "[[Locator]]"),
+];
+/// Where a blob should be and could not be read: one list.
+const BLOB_UNREAD: Fields = &[
+    ("code", "int"),
+    ("message", "text"),
+    ("height", "int"),
+    ("index", "int"),
+    ("locators", "[[Locator]]"),
+];
 const BEACON_SIDECARS: Fields = &[
     ("version", "text"),
     ("execution_optimistic", "bool"),
@@ -302,6 +320,8 @@ const SHAPES: &[(&str, Fields)] = &[
     ("BlobStory", BLOB_STORY),
     ("BeaconBlobs", BEACON_BLOBS),
     ("BeaconSidecars", BEACON_SIDECARS),
+    ("BlobsPruned", BLOBS_PRUNED),
+    ("BlobUnread", BLOB_UNREAD),
 ];
 
 /// Every shape by its name.

@@ -100,14 +100,15 @@ impl RowsInto {
 }
 
 /// Refuses a password on a command line, where every user of the machine can read it.
-pub(crate) fn no_password(flag: &str, text: &str) -> Result<(), NodeError> {
+pub(crate) fn no_password(flag: &str, key: &str, text: &str) -> Result<(), NodeError> {
     let authority = text.split_once("://").and_then(|(_, rest)| rest.split(['/', '?']).next());
     let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);
     let named = text.split(['?', '&', ' ']).any(|pair| pair.starts_with("password="));
     if named || user.is_some_and(|user| user.contains(':')) {
+        let variable = key.replace('.', "_").to_uppercase();
         return Err(NodeError::Usage(format!(
             "--{flag} holds a password, which everybody on this machine can read; put it into \
-             ~/.pgpass, or the address into SECATEUR_INDEX_SINK or the configuration file (index.sink), \
+             ~/.pgpass, or the address into SECATEUR_{variable} or the configuration file ({key}), \
              and leave --{flag} out"
         )));
     }
@@ -149,11 +150,11 @@ mod tests {
             "postgres://me@host/db?sslmode=require&password=secret",
             "host=here password=secret",
         ] {
-            let error = no_password("sink", text).unwrap_err().to_string();
+            let error = no_password("sink", "index.sink", text).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
         for text in ["postgres://me@host/db", "postgres://[::1]:5432/db", "sqlite:a:b"] {
-            no_password("sink", text).unwrap();
+            no_password("sink", "index.sink", text).unwrap();
         }
     }
 }

@@ -22,12 +22,12 @@ pub(super) struct Api {
 }
 
 /// Refuses an address that others can reach.
-pub(crate) fn check_local(address: SocketAddr) -> Result<(), NodeError> {
+pub(crate) fn check_local(key: &str, address: SocketAddr) -> Result<(), NodeError> {
     if address.ip().is_loopback() {
         return Ok(());
     }
     Err(NodeError::Refused(format!(
-        "index.http = {address} is not on this machine, and the index's API has no tokens; listen on \
+        "{key} = {address} is not on this machine, and what answers there asks for no token; listen on \
          127.0.0.1 and put a proxy before it"
     )))
 }
@@ -40,7 +40,7 @@ impl Api {
         registry: Registry,
     ) -> Result<Option<Self>, anyhow::Error> {
         let Some(address) = address else { return Ok(None) };
-        check_local(address)?;
+        check_local("index.http", address)?;
         let socket = TcpListener::bind(address)
             .await
             .with_context(|| format!("index.http = {address} cannot be listened on"))?;

@@ -87,7 +87,7 @@ impl Bench {
             limits,
             standing: seen,
             beacon: watch::channel(Standing::default()).1,
-            metrics: Metrics::default(),
+            metrics: Arc::new(Metrics::default()),
             rpc: Cache::default(),
             vault: None,
             blobs: None,

@@ -7,14 +7,8 @@ use crate::error::NodeError;
 
 /// Refuses an address that others can reach, unless TLS and tokens guard it.
 pub(crate) fn check_bind(config: &Config) -> Result<(), NodeError> {
-    let guarded = config.tls.is_some() && config.auth.admin.is_some();
     for (key, address) in [("http.addr", config.http), ("grpc.addr", config.grpc)] {
-        if !guarded && !is_loopback(address) {
-            return Err(NodeError::Refused(format!(
-                "{key} = {address} can be reached from other machines; set tls.cert, tls.key and \
-                 auth.admin_tokens (and auth.read_tokens) first, or listen on 127.0.0.1"
-            )));
-        }
+        check_address(config, key, address)?;
     }
     let mesh = &config.sidecar;
     if mesh.enabled && mesh.mesh.token_file.is_none() && !is_loopback(config.grpc) {
@@ -25,6 +19,22 @@ pub(crate) fn check_bind(config: &Config) -> Result<(), NodeError> {
         )));
     }
     Ok(())
+}
+
+/// The same for one address.
+pub(crate) fn check_address(
+    config: &Config,
+    key: &str,
+    address: SocketAddr,
+) -> Result<(), NodeError> {
+    let guarded = config.tls.is_some() && config.auth.admin.is_some();
+    if guarded || is_loopback(address) {
+        return Ok(());
+    }
+    Err(NodeError::Refused(format!(
+        "{key} = {address} can be reached from other machines; set tls.cert, tls.key and \
+         auth.admin_tokens (and auth.read_tokens) first, or listen on 127.0.0.1"
+    )))
 }
 
 fn is_loopback(address: SocketAddr) -> bool {

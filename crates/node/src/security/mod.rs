@@ -18,7 +18,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 pub(crate) use audit::Audit;
-pub(crate) use bind::check_bind;
+pub(crate) use bind::{check_address, check_bind};
 pub(crate) use roles::{Role, grpc_role};
 pub(crate) use tokens::{Token, Tokens, check_private, new_token};
 

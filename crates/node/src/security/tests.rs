@@ -113,11 +113,13 @@ fn every_grpc_method_has_a_role_and_an_unknown_one_has_none() {
             for method in &service.method {
                 let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
                 let role = grpc_role(&path);
-                let looks = method.name().starts_with("Get") || method.name() == "Fetch";
+                let looks = method.name().starts_with("Get")
+                    || ["Fetch", "Status", "Plan", "Jobs", "Explain"].contains(&method.name());
                 let wanted = match service.name() {
                     "Admin" => Role::Admin,
                     "Gossip" => Role::Peer,
-                    "Sidecar" if !looks => Role::Admin,
+                    "PrunerAPI" => Role::Open,
+                    "Sidecar" | "Pruner" | "Store" if !looks => Role::Admin,
                     _ => Role::Read,
                 };
                 assert_eq!(role, Some(wanted), "{path}");

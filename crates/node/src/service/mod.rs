@@ -23,7 +23,7 @@ pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
 pub(crate) use reading::Reading;
 pub(crate) use room::{Room, Rooms};
-pub(crate) use start::{Observer, Options, Service};
+pub(crate) use start::{Observer, Options, Service, listen};
 
 use crate::blobs::{Blobs, DiskSidecars};
 use crate::config::{Chain, Limits};
@@ -48,7 +48,7 @@ pub(crate) struct Node {
     /// The same of the follower of blobs.
     pub(crate) beacon: watch::Receiver<Standing>,
     /// What is counted.
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     /// What JSON-RPC remembers between calls.
     pub(crate) rpc: Cache,
     /// The archive, where one is configured.

@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::follow::{self, Standing};
-use crate::http::metrics::Metrics;
 use crate::rpc::Cache;
 use crate::security::{Guard, Token, check_bind, new_token};
 use crate::vault::Vault;
@@ -87,7 +86,7 @@ impl Service {
             limits: config.limits,
             standing,
             beacon,
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
             rpc: Cache::default(),
             vault: Vault::open(config)?,
             blobs,
@@ -258,7 +257,12 @@ impl Sockets {
     }
 }
 
-fn listen(key: &'static str, address: SocketAddr, any_port: bool) -> Result<Socket, anyhow::Error> {
+/// Opens a socket.
+pub(crate) fn listen(
+    key: &'static str,
+    address: SocketAddr,
+    any_port: bool,
+) -> Result<Socket, anyhow::Error> {
     let open = |address| {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;

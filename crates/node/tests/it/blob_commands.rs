@@ -153,6 +153,10 @@ fn keygen_makes_a_key_for_its_owner_alone_and_overwrites_nothing() {
     let again = run(place.path(), &words).ends(2).complains("there is a file already");
     assert!(!again.err.contains(std::str::from_utf8(&before[23..40]).unwrap()));
     assert_eq!(std::fs::read(&key).unwrap(), before);
+    let nowhere = place.path().join("nowhere/k");
+    let told = run(place.path(), &format!("blob keygen {}", nowhere.display())).ends(2);
+    let told = told.complains(&format!("{} was refused", nowhere.display()));
+    assert!(told.err.contains("directory is not there") && !told.err.contains("unfinished"));
     let other = place.path().join("other.key");
     says(
         place.path(),

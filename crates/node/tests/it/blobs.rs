@@ -91,6 +91,22 @@ async fn a_blob_comes_in_is_archived_and_pruned_and_is_served_from_its_copy() {
     let fetched = node.blobs.clone().fetch(fetched).await.unwrap().into_inner();
     assert_eq!(fetched.blob, wanted[1], "whoever asks for a copy gets it");
     node.stop().await;
+    let own = settings(place.path(), &own, &[&me]);
+    std::fs::remove_dir_all(place.path().join("copies/chain=7")).unwrap();
+    unread(&BlobNode::start(&data, &own).await, &gone);
+}
+
+/// With read-through and no copy left: the answer has the shape of the one without read-through.
+fn unread(node: &BlobNode, gone: &Value) {
+    let lost = get(&node.node, "/eth/v1/beacon/blobs/1").is(502).json();
+    assert_eq!(lost["locators"], json!([gone["locators"][0]]), "{lost}");
+    assert_eq!((&lost["height"], &lost["index"]), (&json!(1), &json!(0)), "{lost}");
+    let document = get(&node.node, "/openapi.json").is(200).json();
+    for (status, answer) in [("410", gone), ("502", &lost)] {
+        let answers = &document["paths"]["/eth/v1/beacon/blobs/{block_id}"]["get"]["responses"];
+        let schema = &answers[status]["content"]["application/json"]["schema"];
+        check_shape(&document, schema, answer, status);
+    }
 }
 
 /// Every answer has the shape that the document gives it.

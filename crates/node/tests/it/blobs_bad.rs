@@ -9,7 +9,9 @@ use secateur_sidecar::gossip::{Kind, Message};
 use secateur_sidecar::notice::sign;
 use secateur_sidecar::{Proof, testdata};
 use serde_json::Value;
-use tonic::Code;
+use tonic::codegen::Service as _;
+use tonic::transport::Endpoint;
+use tonic::{Code, Status};
 
 use crate::blobs_rig::{BlobNode, CHAIN, Validator, details, parts, proposal, settings};
 
@@ -74,6 +76,8 @@ async fn a_proposal_that_is_wrong_is_refused_for_its_reason_and_nothing_is_store
         ("malformed", [good(2), good(2)].concat()),
         ("malformed", vec![pb::ProposalPart { part: None }]),
         ("malformed", Vec::new()),
+        ("bad_round", parts(&testdata::proposal(2, -2, &me.id, &[0]))),
+        ("bad_round", parts(&testdata::proposal(2, i32::MIN, &me.id, &[]))),
         ("decided_otherwise", parts(&proposal(1, &me.id, &[1]))),
     ];
     for (label, parts) in cases {
@@ -101,6 +105,49 @@ async fn a_proposal_that_is_wrong_is_refused_for_its_reason_and_nothing_is_store
     assert_eq!(picture(&node), before);
     // What is right is taken as before.
     node.decide(good(2)).await.unwrap();
+    node.stop().await;
+}
+
+/// Sends these bytes as the body of a call, and reads how it was refused.
+async fn send_bytes(node: &BlobNode, call: &str, body: &'static [u8]) -> Status {
+    let address = format!("http://{}", node.node.grpc);
+    let mut channel = Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap();
+    let request =
+        axum::http::Request::post(format!("{address}/secateur.sidecar.v1.Sidecar/{call}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("authorization", format!("Bearer {}", node.node.token))
+            .body(tonic::body::Body::new(axum::body::Body::from(body)))
+            .unwrap();
+    std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+    let answer = channel.call(request).await.unwrap();
+    Status::from_header_map(answer.headers()).unwrap()
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_are_bad_input_like_any_other_and_are_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let me = Validator::new(place.path(), 1);
+    let config = settings(place.path(), "", &[&me]);
+    let node = BlobNode::start(&place.path().join("data"), &config).await;
+    let before = picture(&node);
+    let malformed = || node.metric("secateur_blob_refused_total{reason=\"malformed\"}");
+    let cases: [(&str, &'static [u8]); 4] = [
+        ("no protobuf", b"\0\0\0\0\x04\x0a\xff\xff\xff"),
+        ("a frame that is cut short", b"\0\0\0\0\x10\x0a\x02"),
+        ("half a frame's head", b"\0\0"),
+        ("a flag that there is not", b"\x07\0\0\0\0"),
+    ];
+    for (what, body) in cases {
+        for call in ["StoreProposal", "StoreDecided"] {
+            let counted = malformed();
+            let refused = send_bytes(&node, call, body).await;
+            assert_eq!(refused.code(), Code::InvalidArgument, "{what}: {refused:?}");
+            assert_eq!(details(&refused).label, "malformed", "{what}");
+            assert!((malformed() - counted - 1.0).abs() < 0.1, "{what} is counted");
+        }
+    }
+    assert_eq!(picture(&node), before);
     node.stop().await;
 }
 

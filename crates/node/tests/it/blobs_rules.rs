@@ -39,8 +39,19 @@ async fn what_is_archived_is_not_served_where_the_configuration_says_so() {
     let refused = details(&node.blobs(1).await.unwrap_err());
     assert_eq!((refused.label.as_str(), refused.blob_count), ("pruned", 2));
     assert_eq!(refused.locators[1].locators[0].provider, "local");
-    get(&node.node, "/eth/v1/beacon/blobs/1").is(410);
+    let told = |height: u64| {
+        let answer = get(&node.node, &format!("/eth/v1/beacon/blobs/{height}")).is(410).json();
+        answer["message"].as_str().unwrap().to_owned()
+    };
+    let why = "archived, and not served any more (`sidecar.serve_archived = refuse`)";
+    assert!(told(1).starts_with(&format!("the 2 blobs of height 1 are {why}")), "{}", told(1));
     assert_eq!(node.status(1)["hold"], "not_finalized", "the bytes are here all the same");
+    node.decide(parts(&proposal(2, &me.id, &[2]))).await.unwrap();
+    node.until(2, "archived").await;
+    assert!(told(2).starts_with(&format!("the blob of height 2 is {why}")), "{}", told(2));
+    node.finalize(2).await;
+    node.until(2, "pruned").await;
+    assert_eq!(told(2), "the blob of height 2 is pruned; its records say where it is");
     node.stop().await;
 }
 

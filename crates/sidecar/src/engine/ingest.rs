@@ -119,6 +119,10 @@ fn check_shape(config: &EngineConfig, proposal: &Proposal) -> Result<(), Sidecar
     if count > u64::from(config.max_blobs) {
         return Err(SidecarError::TooManyBlobs { count, max: config.max_blobs });
     }
+    // Every round that consensus has, and none at all.
+    if proposal.round < -1 {
+        return Err(SidecarError::BadRound { round: proposal.round });
+    }
     let signed = proposal.signed_header.as_ref().map_or(0, bytes::Bytes::len);
     if proposal.payload_header.len() > MAX_ROUND_HEADER_LEN || signed > MAX_ROUND_HEADER_LEN {
         let reason = format!("a header has more than {MAX_ROUND_HEADER_LEN} bytes");

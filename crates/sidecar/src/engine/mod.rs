@@ -25,6 +25,7 @@
 //!   head() -> Option<Height>                                    the newest decided height
 //!   proposer(height, round) -> Option<ValidatorId>              of a stored or decided round
 //!   height(height) -> Option<HeightRecord>
+//!   is_pruned(height) -> bool
 //!   blob_meta(height, index) -> Option<BlobMeta>
 //!   blob_metas(height) -> Vec<BlobMeta>
 //!   get(height) -> Vec<StoredBlob>                              BlobsPruned, Unknown

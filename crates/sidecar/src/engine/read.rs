@@ -100,7 +100,8 @@ fn absence(rows: &impl Rows, record: &HeightRecord, index: u32) -> SidecarError 
         let locators = (0..record.blob_count)
             .map(|index| locators_of(rows, BlobKey { height, index }, MAX_LOCATORS))
             .collect::<Result<_, _>>()?;
-        Ok(SidecarError::BlobsPruned { height, blob_count: record.blob_count, locators })
+        let (blob_count, is_here) = (record.blob_count, false);
+        Ok(SidecarError::BlobsPruned { height, blob_count, is_here, locators })
     };
     answer().unwrap_or_else(SidecarError::from)
 }
@@ -150,6 +151,11 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
     /// What was decided at a height; none if nothing was.
     pub fn height(&self, height: Height) -> Result<Option<HeightRecord>, SidecarError> {
         Ok(height_of(&self.shelf.view()?, height)?)
+    }
+
+    /// Whether a height's bytes were pruned.
+    pub fn is_pruned(&self, height: Height) -> Result<bool, SidecarError> {
+        Ok(pruned_of(&self.shelf.view()?, height)?.is_some())
     }
 
     /// What is known of a blob; none if the height or the index is unknown.

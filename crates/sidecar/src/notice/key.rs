@@ -42,7 +42,12 @@ impl NoticeKey {
     pub fn read(path: &Path) -> Result<Self, SidecarError> {
         let refuse = |reason: &str| refused(path, reason.to_owned());
         // Without `NONBLOCK` a pipe in its place would keep us waiting for ever.
-        let mut file = open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let mut file =
+            open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|error| match error {
+                Errno::NOENT => refuse("there is no such file or directory"),
+                Errno::LOOP => refuse("it is a symbolic link; name the file itself"),
+                error => refused(path, error.to_string()),
+            })?;
         let about = file.metadata().map_err(|error| refused(path, error.to_string()))?;
         if !about.is_file() {
             return Err(refuse("it is not a file"));
@@ -102,7 +107,7 @@ pub fn keygen(path: &Path) -> Result<NoticeKey, SidecarError> {
     hex::encode_to_slice(secret.as_slice(), digits)
         .map_err(|_| refused(path, "its digits do not fit".to_owned()))?;
     let unfinished = unfinished(path)?;
-    let mut file = open(&unfinished, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+    let mut file = make(path, &unfinished)?;
     let written = file.write_all(text.as_slice()).and_then(|()| file.sync_all());
     // A second name is made only where there is none: nothing is ever overwritten.
     let named = written.and_then(|()| fs::hard_link(&unfinished, path));
@@ -115,21 +120,26 @@ pub fn keygen(path: &Path) -> Result<NoticeKey, SidecarError> {
     Ok(key)
 }
 
-/// Opens a file by its own name, never through a link; a new one is its owner's alone.
-fn open(path: &Path, flags: OFlags) -> Result<File, SidecarError> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map(File::from).map_err(|error| {
+/// Makes the file in which the key of `path` is written, its owner's alone. It is `path` that was
+/// named, so that is what is told of.
+fn make(path: &Path, unfinished: &Path) -> Result<File, SidecarError> {
+    open(unfinished, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map_err(|error| {
         let reason = match error {
-            Errno::NOENT => "there is no such file or directory".to_owned(),
-            Errno::LOOP => "it is a symbolic link; name the file itself".to_owned(),
-            Errno::EXIST => {
-                let shown = path.display();
+            Errno::NOENT => "its directory is not there; make it first".to_owned(),
+            Errno::EXIST | Errno::LOOP => {
+                let shown = unfinished.display();
                 format!("{shown} is left of an attempt that was cut off; remove it")
             }
             error => error.to_string(),
         };
         refused(path, reason)
     })
+}
+
+/// Opens a file by its own name, never through a link; a new one is its owner's alone.
+fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map(File::from)
 }
 
 /// The name of a file that is being written, beside its place.

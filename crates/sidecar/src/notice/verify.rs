@@ -101,6 +101,13 @@ pub struct Verifier {
 }
 
 impl Verifier {
+    /// Whether anybody's notice for a height of this proposer can ever be believed.
+    pub fn has_signer(&self, proposer: &ValidatorId, height: Height) -> bool {
+        let others = self.signers.open_to_all_from(height).is_some();
+        self.validators.key_at(proposer, height).is_some()
+            || (others && self.validators.at(height).next().is_some())
+    }
+
     /// Checks a notice that came from anywhere. `head` is the newest decided height here; it
     /// decides when others than the proposer may sign.
     ///

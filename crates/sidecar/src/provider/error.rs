@@ -15,7 +15,7 @@ pub enum ProviderError {
         reason: String,
     },
     /// Nothing is there.
-    #[error("{provider} has nothing under {locator}; the local copy stays")]
+    #[error("{provider} has nothing under {locator}; nothing here was changed")]
     Missing {
         /// The provider.
         provider: String,
@@ -44,7 +44,7 @@ pub enum ProviderError {
         locator: String,
     },
     /// It said no.
-    #[error("{provider} answered {status}: {reason}; the local copy stays")]
+    #[error("{provider} answered {status}: {reason}; nothing here was changed")]
     Refused {
         /// The provider.
         provider: String,

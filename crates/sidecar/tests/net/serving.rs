@@ -37,19 +37,22 @@ async fn blobs_are_served_until_they_are_pruned_and_then_from_a_copy_that_is_rig
     let hashes: Vec<_> = node.status(1).blobs.iter().map(|blob| blob.versioned_hash).collect();
     let by_hash = serving.by_hashes(hashes.clone()).await.unwrap();
     is_right(&by_hash.into_iter().flatten().collect::<Vec<_>>());
-    let is_elsewhere = |error: &SidecarError| match error {
-        SidecarError::BlobsPruned { height: 1, blob_count: 2, locators } => {
-            locators.len() == 2 && locators.iter().all(|of| of[0].provider == "disk")
+    let is_elsewhere = |error: &SidecarError, still_here: bool| match error {
+        SidecarError::BlobsPruned { height: 1, blob_count: 2, locators, is_here } => {
+            *is_here == still_here
+                && locators.len() == 2
+                && locators.iter().all(|of| of[0].provider == "disk")
         }
         _ => false,
     };
-    assert!(is_elsewhere(&refusing.blobs(1).await.unwrap_err()));
+    assert!(is_elsewhere(&refusing.blobs(1).await.unwrap_err(), true));
     assert!(serving.blobs(2).await.unwrap().is_empty(), "it truly has none");
     let unknown = serving.blobs(3).await.unwrap_err();
     assert!(matches!(unknown, SidecarError::Unknown(3)), "{unknown}");
     net.finalize(1).await;
     node.until_pruned([1]).await;
-    assert!(is_elsewhere(&serving.blobs(1).await.unwrap_err()));
+    assert!(is_elsewhere(&serving.blobs(1).await.unwrap_err(), false));
+    assert!(is_elsewhere(&refusing.blobs(1).await.unwrap_err(), false));
     assert_eq!(serving.by_hashes(hashes).await.unwrap(), [None, None]);
     is_right(&through.blobs(1).await.unwrap());
     assert_eq!(through.fetch(1, 1).await.unwrap().blob, testdata::pooled(4).blob);

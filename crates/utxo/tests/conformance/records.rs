@@ -35,7 +35,7 @@ where
     assert!(parent.coinbase);
     add(store, 8, vec![external(pays(3, &[(2, 1)], 0))]).await;
     let record = get(store, 3).await;
-    assert_eq!(record.external.map(|kind| kind.suffix()), Some("tx"));
+    assert_eq!(record.external.map(secateur_utxo::FileKind::suffix), Some("tx"));
     assert!(record.outputs.is_empty() && record.body.is_empty());
     assert_eq!(store.get(id(9)).await.unwrap(), None);
 }

@@ -244,7 +244,10 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
     assert_eq!(kept, vec![Fate::Kept(Kept::FilesMissing)]);
     let fates = sweep(store, 17).await;
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
-    assert_eq!((doomed.txid, doomed.external.map(|kind| kind.suffix())), (id(2), Some("tx")));
+    assert_eq!(
+        (doomed.txid, doomed.external.map(secateur_utxo::FileKind::suffix)),
+        (id(2), Some("tx"))
+    );
     assert!(get(store, 2).await.cut && due(store, 1000).await.is_empty());
     // A reorganisation, a submission, a spend: all too late.
     let late = [

@@ -7,6 +7,9 @@
 pub mod model;
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rand_chacha::ChaCha8Rng;
@@ -74,7 +77,7 @@ impl<S: UtxoStore> History<S> {
     }
 
     fn chance(&mut self, of: u32) -> bool {
-        self.rng.next_u32() % of == 0
+        self.rng.next_u32().is_multiple_of(of)
     }
 
     fn height(&self) -> Height {
@@ -133,7 +136,7 @@ impl<S: UtxoStore> History<S> {
 
     async fn pay(&mut self) {
         let mut inputs = BTreeSet::new();
-        for _ in 0..1 + self.below(2) {
+        for _ in 0..=self.below(2) {
             // Now and then something that is spent, or not there.
             if self.chance(12) && !self.known.is_empty() {
                 let at = self.below(self.known.len());
@@ -178,7 +181,7 @@ impl<S: UtxoStore> History<S> {
     }
 
     async fn reorganise(&mut self) {
-        for _ in 0..1 + self.below(3) {
+        for _ in 0..=self.below(3) {
             let Some((at, txs)) = self.chain.pop() else { return };
             let height = self.height();
             let txs: Vec<TxId> = txs.into_iter().filter(|txid| self.is_live(*txid)).collect();
@@ -409,4 +412,46 @@ pub async fn play<S: UtxoStore>(seed: u64, store: S, files: ExternalFiles) -> u6
     history.compare().await;
     history.heal().await;
     history.pruned
+}
+
+/// Plays so many histories (`SECATEUR_TEST_HISTORIES` says otherwise), as many at a time as there are
+/// processors; or only the one that a failure named. `one` plays a seed in a worker's place.
+///
+/// Each has a runtime of its own: steps take turns with the thread or the server that works on the
+/// database, and nothing is faster than two that wait for each other.
+pub fn play_all<F: Future<Output = u64>>(histories: u64, one: impl Fn(usize, u64) -> F + Sync) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let play = |worker, seed| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(one(worker, seed))
+    };
+    if let Some(seed) = number("SECATEUR_TEST_HISTORY") {
+        play(0, seed);
+        return;
+    }
+    let histories = number("SECATEUR_TEST_HISTORIES").unwrap_or(histories);
+    let (next, pruned) = (AtomicU64::new(0), AtomicU64::new(0));
+    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let work = |worker: usize| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= histories {
+                return;
+            }
+            let gone = std::panic::catch_unwind(AssertUnwindSafe(|| play(worker, seed)));
+            let gone = gone.unwrap_or_else(|_| {
+                next.store(histories, Ordering::Relaxed);
+                panic!("replay with SECATEUR_TEST_HISTORY={seed}")
+            });
+            pruned.fetch_add(gone, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            let work = &work;
+            scope.spawn(move || work(worker));
+        }
+    });
+    let pruned = pruned.into_inner();
+    assert!(pruned > histories, "histories in which nothing is pruned show nothing: {pruned}");
 }

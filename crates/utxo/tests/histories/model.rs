@@ -44,6 +44,7 @@ pub fn no(error: &UtxoError) -> No {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "as the record has them")]
 pub struct Tx {
     pub inputs: Vec<OutPoint>,
     pub slots: Vec<Slot>,

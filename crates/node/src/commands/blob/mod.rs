@@ -20,6 +20,7 @@ use crate::data_dir::DEFAULT_DATA;
 use crate::desk::BlobDesk;
 use crate::ui::Ui;
 use crate::ui::words::{count, plural};
+pub(crate) use status::figures;
 use view::HeightView;
 
 pub(crate) fn run(args: &BlobArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
@@ -67,7 +68,7 @@ fn retry(desk: &BlobDesk, height: Height, ui: Ui) -> Result<(), anyhow::Error> {
     ui.answer(&serde_json::json!({ "height": height, "blobs": blobs }), || {
         let (number, some) = (count(height), plural(blobs, "blob"));
         match (idle, desk.is_running()) {
-            (Some(view), _) => format!("nothing to do: {}\n", why_idle(&view, desk.path())),
+            (Some(view), _) => format!("nothing to do: {}\n", why_idle(&view, desk)),
             (None, true) => format!("{some} of height {number}: archived again at once\n"),
             (None, false) => {
                 format!("{some} of height {number}: archived again as soon as the node runs\n")
@@ -77,16 +78,16 @@ fn retry(desk: &BlobDesk, height: Height, ui: Ui) -> Result<(), anyhow::Error> {
 }
 
 /// Why a height has nothing to archive.
-fn why_idle(view: &HeightView, data: &Path) -> String {
-    let (height, data) = (view.height, data.display());
+fn why_idle(view: &HeightView, desk: &BlobDesk) -> String {
+    let height = view.height;
     let number = count(height);
     if view.blobs.is_empty() {
         return format!("height {number} has no blobs");
     }
     if view.pruned.is_some() {
+        let fetch = desk.command(&format!("blob fetch {height} 0"));
         return format!(
-            "the blobs of height {number} are archived and pruned; `secateur --data {data} blob \
-             fetch {height} 0` reads a copy"
+            "the blobs of height {number} are archived and pruned; `{fetch}` reads a copy"
         );
     }
     format!("this node has archived every blob of height {number} that is here")

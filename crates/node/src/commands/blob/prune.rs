@@ -20,12 +20,14 @@ struct Done {
     last: Option<Height>,
     /// The lowest height that had to stay, and why.
     held: Option<(Height, String)>,
+    /// The highest height that finality and `retain_blocks` let go.
+    limit: Option<Height>,
 }
 
 pub(super) fn plan(desk: &BlobDesk, ui: Ui) -> Result<(), anyhow::Error> {
     let value = desk.plan()?;
     let view: PlanView = read(&value)?;
-    ui.answer(&value, || text(&view))
+    ui.answer(&value, || text(&view, desk))
 }
 
 pub(super) fn run(
@@ -38,10 +40,10 @@ pub(super) fn run(
     let value = desk.plan()?;
     let planned: PlanView = read(&value)?;
     if dry_run {
-        return ui.answer(&value, || text(&planned));
+        return ui.answer(&value, || text(&planned, desk));
     }
     if planned.blobs > 0 {
-        ui.note(&text(&planned))?;
+        ui.note(&text(&planned, desk))?;
         let question = format!("Prune {} for good?", plural(planned.blobs, "archived blob"));
         ui::confirm("blob prune", &question, yes)?;
     }
@@ -62,11 +64,18 @@ pub(super) fn run(
         }
     }
     progress.end();
-    ui.answer(&done, || told(&done))
+    // A prune looks only at heights that have all of their notices; the plan names the others too.
+    let planned_hold = planned.held.filter(|(height, _)| before.is_none_or(|most| *height < most));
+    done.held = match (done.held, planned_hold) {
+        (Some(one), Some(other)) => Some(if other.0 < one.0 { other } else { one }),
+        (one, other) => one.or(other),
+    };
+    done.limit = planned.limit;
+    ui.answer(&done, || told(&done, desk))
 }
 
 /// The plan for people.
-fn text(plan: &PlanView) -> String {
+fn text(plan: &PlanView, desk: &BlobDesk) -> String {
     let mut sheet = Sheet::default();
     match (plan.first, plan.last) {
         (Some(first), Some(last)) => {
@@ -88,23 +97,30 @@ fn text(plan: &PlanView) -> String {
             sheet.row("would cut", "nothing");
         }
     }
-    match plan.limit {
-        Some(limit) => sheet.row("up to", format_args!("height {}", count(limit))),
-        None => sheet.row("up to", "nothing is final and old enough"),
-    };
-    held(&mut sheet, plan.held.as_ref());
+    stays(&mut sheet, plan.limit, plan.held.as_ref(), desk);
     sheet.finish()
 }
 
-fn held(sheet: &mut Sheet, held: Option<&(Height, String)>) {
+/// How far a prune goes, and what stays below that.
+fn stays(
+    sheet: &mut Sheet,
+    limit: Option<Height>,
+    held: Option<&(Height, String)>,
+    desk: &BlobDesk,
+) {
+    match limit {
+        Some(limit) => sheet.row("up to", format_args!("height {}", count(limit))),
+        None => sheet.row("up to", "nothing is final and old enough"),
+    };
     if let Some((height, why)) = held {
+        let status = desk.command(&format!("blob status {height}"));
         sheet
             .row("held", format_args!("height {}: {}", count(*height), hold(why)))
-            .row("", format_args!("`secateur blob status {height}` tells more"));
+            .row("", format_args!("`{status}` tells more"));
     }
 }
 
-fn told(done: &Done) -> String {
+fn told(done: &Done, desk: &BlobDesk) -> String {
     let mut sheet = Sheet::default();
     match (done.first, done.last) {
         (Some(first), Some(last)) => {
@@ -127,6 +143,6 @@ fn told(done: &Done) -> String {
     if done.failures > 0 {
         sheet.row("missing", format_args!("{} were gone already", plural(done.failures, "blob")));
     }
-    held(&mut sheet, done.held.as_ref());
+    stays(&mut sheet, done.limit, done.held.as_ref(), desk);
     sheet.finish()
 }

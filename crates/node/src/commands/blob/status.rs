@@ -1,8 +1,9 @@
 //! `blob status`: where the blobs of a height are in their lives, or the figures of all of them.
 
 use secateur_core::{Height, format_bytes};
+use serde_json::Value;
 
-use super::view::{Blob, Figures, HeightView, hold};
+use super::view::{Blob, Figures, HeightView, hold, no_signer};
 use super::{BlobDesk, read};
 use crate::ui::words::{count, height as shown, moment, plural};
 use crate::ui::{Sheet, Ui};
@@ -14,8 +15,13 @@ pub(super) fn run(desk: &BlobDesk, height: Option<Height>, ui: Ui) -> Result<(),
         return ui.answer(&value, || one(&view));
     }
     let value = desk.figures()?;
-    let view: Figures = read(&value)?;
-    ui.answer(&value, || all(&view))
+    let text = figures(&value)?;
+    ui.answer(&value, || text)
+}
+
+/// The figures of all blobs, for people.
+pub(crate) fn figures(value: &Value) -> Result<String, anyhow::Error> {
+    read(value).map(|view: Figures| all(&view))
 }
 
 fn one(view: &HeightView) -> String {
@@ -40,6 +46,9 @@ fn one(view: &HeightView) -> String {
                 sheet.row("", format_args!("copy {}/{}", locator.provider, locator.key));
             }
         }
+    }
+    if let (Some(proposer), true) = (proposer, view.no_signer) {
+        sheet.row("signers", no_signer(proposer));
     }
     if let Some(pruned) = &view.pruned {
         let (at, finalized) = (moment(pruned.at), count(pruned.finalized));

@@ -1,10 +1,8 @@
 //! `explain blob`: the whole story of a blob, oldest first, and how to have it back.
 
-use std::path::Path;
-
 use secateur_core::Height;
 
-use super::view::{Story, hold};
+use super::view::{Story, hold, no_signer};
 use super::{BlobDesk, read};
 use crate::ui::words::{count, moment, plural};
 use crate::ui::{Sheet, Ui};
@@ -17,10 +15,10 @@ pub(super) fn run(
 ) -> Result<(), anyhow::Error> {
     let value = desk.story(height, index)?;
     let story: Story = read(&value)?;
-    ui.answer(&value, || text(&story, desk.path()))
+    ui.answer(&value, || text(&story, desk))
 }
 
-fn text(story: &Story, data: &Path) -> String {
+fn text(story: &Story, desk: &BlobDesk) -> String {
     let Story { height, round, proposer, blob_count, blob, .. } = story;
     let (number, index) = (count(*height), blob.index);
     let mut sheet = Sheet::default();
@@ -54,11 +52,14 @@ fn text(story: &Story, data: &Path) -> String {
     if let Some(job) = &blob.job {
         sheet.row("queued", format_args!("this node is to archive it; {}", job.words()));
     }
+    if story.no_signer {
+        sheet.row("signers", no_signer(proposer));
+    }
     if story.pruned.is_none() {
         let why = story.hold.as_deref().map_or("by nothing: the next prune takes it", hold);
         sheet.row("held", why);
     }
-    sheet.row("fetch", format_args!("{}", fetch(story, data)));
+    sheet.row("fetch", fetch(story, desk));
     sheet.finish()
 }
 
@@ -99,11 +100,11 @@ fn later(story: &Story) -> Vec<(u64, &'static str, Vec<String>)> {
 }
 
 /// The very command that gives the blob.
-fn fetch(story: &Story, data: &Path) -> String {
+fn fetch(story: &Story, desk: &BlobDesk) -> String {
     let (height, index) = (story.height, story.blob.index);
     if story.blob.records.is_empty() {
         return "from nowhere yet: nobody has signed for a copy".into();
     }
-    let data = data.display();
-    format!("`secateur --data {data} blob fetch {height} {index} --out blob-{height}-{index}.bin`")
+    let words = format!("blob fetch {height} {index} --out blob-{height}-{index}.bin");
+    format!("`{}`", desk.command(&words))
 }

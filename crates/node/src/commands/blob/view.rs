@@ -83,6 +83,9 @@ pub(super) struct HeightView {
     pub(super) blobs: Vec<Blob>,
     pub(super) hold: Option<String>,
     pub(super) pruned: Option<Pruned>,
+    /// Not said where the configuration is not the node's.
+    #[serde(default)]
+    pub(super) no_signer: bool,
 }
 
 /// The whole story of a blob.
@@ -99,6 +102,9 @@ pub(super) struct Story {
     pub(super) here: bool,
     pub(super) hold: Option<String>,
     pub(super) pruned: Option<Pruned>,
+    /// As above.
+    #[serde(default)]
+    pub(super) no_signer: bool,
 }
 
 /// The figures of all blobs.
@@ -133,6 +139,14 @@ pub(super) struct PlanView {
     pub(super) last: Option<Height>,
     pub(super) held: Option<(Height, String)>,
     pub(super) more: bool,
+}
+
+/// That nobody can sign, in words.
+pub(super) fn no_signer(proposer: &str) -> String {
+    format!(
+        "nobody: {proposer} is no validator of this height in `sidecar.validators`, and nobody else \
+         may sign for it; give it a term there"
+    )
 }
 
 /// Why bytes stay, in words.

@@ -50,6 +50,16 @@ fn a_blob_of_another_length_is_refused() {
 }
 
 #[test]
+fn a_round_below_none_is_refused() {
+    for round in [-2, i32::MIN] {
+        let error = refused(|bad| bad.round = round);
+        assert!(matches!(error, SidecarError::BadRound { round: told } if told == round));
+    }
+    // -1 is how consensus says that there is none.
+    assert_eq!(engine().verify_and_store(&proposal(5, -1, &[0])).unwrap(), Stored::New);
+}
+
+#[test]
 fn indexes_count_up_from_0_without_a_gap_or_a_double() {
     let error = refused(|bad| bad.sidecars[1].index = 2);
     assert!(matches!(error, SidecarError::WrongIndex { expected: 1, got: 2 }));

@@ -41,7 +41,7 @@ fn what_is_archived_and_final_goes_and_its_metadata_stays() {
     assert_eq!((engine.height(5).unwrap(), engine.blob_metas(5).unwrap()), before);
     assert_eq!(engine.records(5, 1).unwrap(), records);
     match engine.get(5).unwrap_err() {
-        SidecarError::BlobsPruned { height: 5, blob_count: 2, locators } => {
+        SidecarError::BlobsPruned { height: 5, blob_count: 2, locators, is_here: false } => {
             let places: Vec<&str> = locators.iter().map(|of| of[0].key.as_str()).collect();
             assert_eq!(places, ["5/0", "5/1"]);
         }

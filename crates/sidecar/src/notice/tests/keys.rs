@@ -48,12 +48,21 @@ fn a_key_is_never_overwritten() {
 }
 
 #[test]
+fn a_key_in_a_directory_that_is_not_there_is_refused_by_the_name_that_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nowhere/notice.key");
+    let error = keygen(&path).unwrap_err().to_string();
+    assert!(error.contains("nowhere/notice.key was refused: its directory"), "{error}");
+}
+
+#[test]
 fn what_is_left_of_an_attempt_that_was_cut_off_is_not_taken_over() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notice.key");
     let left = dir.path().join("notice.key.unfinished");
     fs::write(&left, "half").unwrap();
     let error = keygen(&path).unwrap_err().to_string();
+    assert!(error.contains("notice.key.unfinished is left"), "{error}");
     assert!(error.contains("remove it"), "{error}");
     assert!(!path.exists());
     assert_eq!(fs::read(&left).unwrap(), b"half");

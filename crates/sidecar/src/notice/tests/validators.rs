@@ -1,10 +1,12 @@
 //! The validators of a height, as they are configured.
 
+use std::slice;
+
 use proptest::prelude::*;
 
 use super::scene::{id, key, term};
 use crate::Trust;
-use crate::notice::{Signers, ValidatorTerm, Validators};
+use crate::notice::{Signers, ValidatorTerm, Validators, Verifier};
 use crate::{PublicKey, ValidatorId};
 
 fn from_to(number: u8, from_height: u64, to_height: Option<u64>) -> ValidatorTerm {
@@ -76,6 +78,22 @@ fn a_term_that_ends_before_it_begins_and_a_key_that_is_none_are_refused() {
     assert!(refusal(&[no_point]).contains("is not a key"));
     let many = vec![term(1); crate::notice::MAX_VALIDATOR_TERMS + 1];
     assert!(refusal(&many).contains("are more than"));
+}
+
+#[test]
+fn a_height_has_a_signer_if_its_proposer_or_anybody_else_may_ever_sign() {
+    let has = |terms: &[ValidatorTerm], signers| {
+        let validators = Validators::new(terms).unwrap();
+        let verifier = Verifier { chain_id: 1, validators, signers, accept_v0: false };
+        verifier.has_signer(&id(1), 5)
+    };
+    let (only, any) = (Signers::ProposerOnly, Signers::AnyValidatorAfter(3));
+    assert!(has(&[term(1)], only) && has(&[term(1)], any));
+    assert!(!has(&[term(2)], only) && has(&[term(2)], any));
+    // A term that is over, or not begun.
+    for gone in [from_to(1, 0, Some(4)), from_to(1, 6, None)] {
+        assert!(!has(slice::from_ref(&gone), only) && !has(&[gone], any));
+    }
 }
 
 #[test]

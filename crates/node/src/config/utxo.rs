@@ -1,0 +1,176 @@
+//! `[utxo]`: what `secateur utxo` is told.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secateur_archive::ArchiveUrl;
+use secateur_sql::postgres::Address;
+use secateur_utxo::teranode::ChainOptions;
+use secateur_utxo::{Following, MAX_BODY, Rules, SafeMode, Settings, TriggerMode};
+use serde::de::DeserializeOwned;
+use serde::de::value::{Error as ValueError, StrDeserializer};
+
+use super::archive::settings;
+use super::{
+    ArchivePlace, DEFAULT_FILE, Layers, address, fits, number, plainly, positive, size, truth,
+};
+use crate::cli::UtxoArgs;
+use crate::error::NodeError;
+use crate::indexer::no_password;
+
+/// The database of records.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum RecordsIn {
+    /// One file.
+    Sqlite(PathBuf),
+    /// Its address, which may hold a password: it is never shown.
+    Postgres(String),
+}
+
+impl std::fmt::Debug for RecordsIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(path) => f.debug_tuple("Sqlite").field(path).finish(),
+            Self::Postgres(_) => f.write_str("Postgres(…)"),
+        }
+    }
+}
+
+/// What the UTXO service is told.
+#[derive(Debug, Clone)]
+pub(crate) struct UtxoSettings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) http: SocketAddr,
+    /// Where records are; none means in the data directory.
+    pub(crate) store: Option<RecordsIn>,
+    /// Where external files are; none means beside an SQLite store.
+    pub(crate) files: Option<ArchiveUrl>,
+    /// How object storage is reached.
+    pub(crate) objects: secateur_archive::Settings,
+    pub(crate) inline_bytes: usize,
+    pub(crate) rules: Rules,
+    pub(crate) pruner: Settings,
+    pub(crate) following: Following,
+    pub(crate) chain: Option<ChainOptions>,
+    pub(crate) assembly: Option<ChainOptions>,
+}
+
+/// Reads the layers of the UTXO service. The file that is read is the named one, else that of its
+/// directory, of the data directory, or of the current one.
+pub(crate) fn utxo_layers(args: &UtxoArgs, data: &Path) -> Result<Layers, anyhow::Error> {
+    let own = [crate::utxo::directory(data).join(DEFAULT_FILE), data.join(DEFAULT_FILE)];
+    let file = args.config.clone().or_else(|| own.into_iter().find(|file| file.is_file()));
+    let mut layers = super::base(file.as_deref())?;
+    if let Some(store) = &args.store {
+        no_password("store", "utxo.store", store)?;
+    }
+    layers.flag("utxo.store", "store", args.store.clone());
+    layers.flag("utxo.files", "files", args.files.clone());
+    Ok(layers)
+}
+
+impl UtxoSettings {
+    pub(super) fn of(layers: &Layers) -> Result<Self, NodeError> {
+        let timeout = Duration::from_secs(layers.must("utxo.timeout_seconds", positive)?);
+        let chain = |name| layers.read(name, |text| chain(text, timeout));
+        let settings = Self {
+            listen: layers.must("utxo.listen", address)?,
+            http: layers.must("utxo.http", address)?,
+            store: layers.read("utxo.store", store)?,
+            files: layers.read("utxo.files", |text| text.parse().map_err(plainly::<_>))?,
+            objects: settings(layers)?,
+            inline_bytes: layers.must("utxo.inline_bytes", inline)?,
+            rules: Rules {
+                block_height_retention: layers.must("utxo.block_height_retention", blocks)?,
+                coinbase_maturity: layers.must("utxo.coinbase_maturity", blocks)?,
+            },
+            pruner: pruner(layers)?,
+            following: Following {
+                enabled: layers.must("utxo.enabled", truth)?,
+                mode: layers.must("utxo.trigger", one_of::<TriggerMode>)?,
+                persister_absent: layers.must("utxo.persister_absent", truth)?,
+                persister_stale_blocks: layers.must("utxo.persister_stale_blocks", blocks)?,
+                max_lag_blocks: layers.must("utxo.max_lag_blocks", blocks)?,
+            },
+            chain: chain("utxo.blockchain_url")?,
+            assembly: chain("utxo.assembly_url")?,
+        };
+        if settings.following.persister_absent && settings.following.mode == TriggerMode::Persisted
+        {
+            let reason = "utxo.trigger = persisted waits for a persister, and utxo.persister_absent \
+                          says that there is none";
+            return Err(NodeError::Usage(reason.into()));
+        }
+        settings
+            .pruner
+            .check()
+            .map_err(|error| NodeError::Usage(format!("utxo: {}", plainly(error))))?;
+        Ok(settings)
+    }
+
+    /// Where external files are, for records in that place.
+    pub(crate) fn files_of(&self, store: &RecordsIn) -> Option<ArchivePlace> {
+        let beside = match store {
+            RecordsIn::Sqlite(path) => Some(ArchiveUrl::Directory(path.with_file_name("files"))),
+            RecordsIn::Postgres(_) => None,
+        };
+        let url = self.files.clone().or(beside)?;
+        Some(ArchivePlace { url, settings: self.objects.clone() })
+    }
+}
+
+fn pruner(layers: &Layers) -> Result<Settings, NodeError> {
+    let count = |name| layers.must(name, |text| fits(positive(text)?));
+    Ok(Settings {
+        unmined_tx_retention: layers.read("utxo.unmined_tx_retention", blocks)?,
+        parent_preservation_blocks: layers.must("utxo.parent_preservation_blocks", blocks)?,
+        chunk_size: count("utxo.chunk_size")?,
+        chunk_group_limit: count("utxo.chunk_group_limit")?,
+        defensive: layers.must("utxo.defensive", truth)?,
+        defensive_batch_read: count("utxo.defensive_batch_read")?,
+        delete: layers.must("utxo.delete", truth)?,
+        missing_files_are_gone: layers.must("utxo.missing_files_are_gone", truth)?,
+        safe: layers.must("utxo.safe_height", one_of::<SafeMode>)?,
+        job_timeout: Duration::from_secs(layers.must("utxo.job_timeout_seconds", positive)?),
+        progress_interval: Duration::from_secs(layers.must("utxo.progress_seconds", number)?),
+    })
+}
+
+/// Blocks of a chain whose heights have 32 bits.
+fn blocks(text: &str) -> Result<u64, String> {
+    number::<u32>(text).map(u64::from)
+}
+
+fn inline(text: &str) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if bytes > MAX_BODY { Err(format!("at most {MAX_BODY} bytes fit a record")) } else { Ok(bytes) }
+}
+
+fn chain(text: &str, timeout: Duration) -> Result<ChainOptions, String> {
+    let options = ChainOptions { timeout, ..ChainOptions::new(text) };
+    options.check().map_err(plainly)?;
+    Ok(options)
+}
+
+/// A word of a list.
+fn one_of<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let word: StrDeserializer<'_, ValueError> =
+        serde::de::IntoDeserializer::into_deserializer(text);
+    T::deserialize(word).map_err(|error| error.to_string())
+}
+
+fn store(text: &str) -> Result<RecordsIn, String> {
+    if let Some(path) = text.strip_prefix("sqlite:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() {
+            return Err("after sqlite: comes the path of a file".into());
+        }
+        return Ok(RecordsIn::Sqlite(PathBuf::from(path)));
+    }
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        Address::parse(text).map_err(plainly)?;
+        return Ok(RecordsIn::Postgres(text.to_owned()));
+    }
+    Err("sqlite:///path or postgres://… is wanted".into())
+}

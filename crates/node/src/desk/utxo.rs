@@ -1,0 +1,152 @@
+//! The desk of UTXO records: the records themselves, or the service that has them open. Both are asked
+//! by the same calls, so the answers are the same.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use secateur_proto::utxo::v1 as pb;
+use secateur_proto::utxo::v1::pruner_client::PrunerClient;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Response, Status};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt as _};
+
+use crate::config::Config;
+use crate::error::NodeError;
+use crate::grpc::utxo::Line;
+use crate::service::NodeFile;
+use crate::utxo::{self, Opened, Place};
+
+/// How long a connection may take to come up.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The longest answer that is read, in bytes.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// Where commands about UTXO records ask.
+pub(crate) struct UtxoDesk {
+    client: PrunerClient<Line>,
+    /// The token of a running service.
+    token: Option<MetadataValue<Ascii>>,
+    /// Who is asked, for what goes wrong.
+    asked: String,
+    runtime: Runtime,
+    /// Ends with the command.
+    _stop: watch::Sender<bool>,
+    /// The directory, where this process has it.
+    _place: Option<Place>,
+}
+
+impl UtxoDesk {
+    /// Opens the records, or finds the service that has them open.
+    pub(crate) fn open(data: &Path, config: &Config) -> Result<Self, anyhow::Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("starting a runtime")?;
+        match Place::existing(data, &config.utxo) {
+            Ok(place) => Self::here(runtime, place, config),
+            Err(error) => {
+                let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
+                let directory = utxo::directory(data);
+                match NodeFile::read(&directory) {
+                    Ok(Some(file)) if locked => Self::there(runtime, &directory, &file),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    fn here(runtime: Runtime, place: Place, config: &Config) -> Result<Self, anyhow::Error> {
+        let (stop, stopping) = watch::channel(false);
+        let opening = utxo::Opening {
+            settings: &config.utxo,
+            message_bytes: MAX_ANSWER,
+            guard: None,
+            stop: stopping,
+        };
+        let Opened { line, .. } = runtime
+            .block_on(utxo::open(&place, opening))
+            .context("the UTXO records cannot be opened")?;
+        let client = PrunerClient::new(line).max_decoding_message_size(MAX_ANSWER);
+        let asked = place.directory.display().to_string();
+        Ok(Self { client, token: None, asked, runtime, _stop: stop, _place: Some(place) })
+    }
+
+    fn there(runtime: Runtime, directory: &Path, file: &NodeFile) -> Result<Self, anyhow::Error> {
+        let bad = || NodeError::BadFile {
+            path: NodeFile::path(directory),
+            reason: "its token is not one".into(),
+        };
+        let token = format!("Bearer {}", file.admin_token).parse().map_err(|_| bad())?;
+        let channel = {
+            let _inside = runtime.enter();
+            Endpoint::from_shared(format!("http://{}", file.grpc))?
+                .connect_timeout(CONNECT)
+                .connect_lazy()
+        };
+        let line = BoxCloneSyncService::new(channel.map_err(BoxError::from));
+        let client = PrunerClient::new(line).max_decoding_message_size(MAX_ANSWER);
+        let asked = format!("the UTXO service of process {} at {}", file.pid, file.grpc);
+        let (stop, _) = watch::channel(false);
+        Ok(Self { client, token: Some(token), asked, runtime, _stop: stop, _place: None })
+    }
+
+    fn call<Q, A, F>(
+        &self,
+        request: Q,
+        call: impl FnOnce(PrunerClient<Line>, Request<Q>) -> F,
+    ) -> Result<A, anyhow::Error>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut request = Request::new(request);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        let answered = self.runtime.block_on(call(self.client.clone(), request));
+        answered.map(Response::into_inner).map_err(|status| self.explain(&status))
+    }
+
+    fn explain(&self, status: &Status) -> anyhow::Error {
+        let text = crate::config::plainly(status.message());
+        let error = match status.code() {
+            Code::InvalidArgument => NodeError::Usage(text),
+            Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
+                NodeError::Refused(text)
+            }
+            Code::OutOfRange => NodeError::Pruned(text),
+            Code::DataLoss => NodeError::Damage(text),
+            Code::Unavailable | Code::Internal => NodeError::Database(text),
+            _ => NodeError::Failed(text),
+        };
+        anyhow::Error::from(error).context(format!("asking {}", self.asked))
+    }
+
+    pub(crate) fn status(&self) -> Result<pb::StatusResponse, anyhow::Error> {
+        self.call(pb::StatusRequest {}, |mut to, asked| async move { to.status(asked).await })
+    }
+
+    pub(crate) fn plan(&self, height: Option<u64>) -> Result<pb::PlanResponse, anyhow::Error> {
+        let request = pb::PlanRequest { height };
+        self.call(request, |mut to, asked| async move { to.plan(asked).await })
+    }
+
+    pub(crate) fn prune(&self, height: Option<u64>) -> Result<pb::PruneResponse, anyhow::Error> {
+        let request = pb::PruneRequest { height };
+        self.call(request, |mut to, asked| async move { to.prune(asked).await })
+    }
+
+    pub(crate) fn jobs(&self) -> Result<pb::JobsResponse, anyhow::Error> {
+        self.call(pb::JobsRequest {}, |mut to, asked| async move { to.jobs(asked).await })
+    }
+
+    pub(crate) fn explain_tx(&self, txid: &str) -> Result<pb::ExplainResponse, anyhow::Error> {
+        let request = pb::ExplainRequest { txid: txid.to_owned() };
+        self.call(request, |mut to, asked| async move { to.explain(asked).await })
+    }
+}

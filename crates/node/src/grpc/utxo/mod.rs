@@ -1,0 +1,143 @@
+//! `secateur.utxo.v1` and `pruner`: the UTXO service's own words. What they do is `secateur-utxo`'s.
+
+mod convert;
+mod failure;
+mod pruner;
+mod store;
+mod story;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use secateur_core::Height;
+use secateur_proto::teranode::pruner::pruner_api_server::{self, PrunerApiServer};
+use secateur_proto::utxo::v1::pruner_server::{self, PrunerServer};
+use secateur_proto::utxo::v1::store_server::{self, StoreServer};
+use secateur_utxo::{Service, Standing, UtxoStore};
+use tokio::sync::{Mutex, watch};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::service::{Routes, RoutesBuilder};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt};
+
+use super::{Door, QUESTION, Served, stopped};
+use crate::config::{Limits, TlsFiles};
+use crate::http::metrics::Metrics;
+use crate::security::Guard;
+
+/// Whose health is told; the empty name is the whole service. The first three say whether the pruner
+/// keeps up; the last is there for feeding as long as the process is.
+static SERVICES: [&str; 4] =
+    ["", pruner_server::SERVICE_NAME, pruner_api_server::SERVICE_NAME, store_server::SERVICE_NAME];
+const BY_LAG: usize = 3;
+
+/// A way to the pruner's calls: over a socket, or within this process.
+pub(crate) type Line = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
+
+/// What the calls share.
+#[derive(Debug, Clone)]
+pub(crate) struct Api<S> {
+    service: Service<S>,
+    /// Whose audit log tells of changes; none within a command.
+    guard: Option<Arc<Guard>>,
+    stopping: watch::Receiver<bool>,
+    /// Bodies above this become external files.
+    inline_bytes: usize,
+    /// A file is written, or taken back, by one at a time: what nobody's record names any more may
+    /// be somebody's next one.
+    files: Arc<Mutex<()>>,
+}
+
+impl<S: UtxoStore> Api<S> {
+    pub(crate) fn new(
+        service: Service<S>,
+        guard: Option<Arc<Guard>>,
+        stopping: watch::Receiver<bool>,
+        inline_bytes: usize,
+    ) -> Self {
+        Self { service, guard, stopping, inline_bytes, files: Arc::default() }
+    }
+
+    /// The pruner's calls, asked within this process.
+    pub(crate) fn line(&self) -> Line {
+        let server = PrunerServer::new(self.clone());
+        BoxCloneSyncService::new(ServiceExt::<http::Request<Body>>::map_err(server, BoxError::from))
+    }
+
+    /// All calls, to be served.
+    pub(crate) fn routes(&self, most: usize) -> RoutesBuilder {
+        let question = QUESTION.min(most);
+        let mut routes = Routes::builder();
+        routes
+            .add_service(
+                PrunerServer::new(self.clone())
+                    .max_decoding_message_size(question)
+                    .max_encoding_message_size(most),
+            )
+            .add_service(
+                StoreServer::new(self.clone())
+                    .max_decoding_message_size(most)
+                    .max_encoding_message_size(most),
+            )
+            .add_service(PrunerApiServer::new(self.clone()).max_decoding_message_size(question));
+        routes
+    }
+}
+
+/// What the service shares with those who serve it.
+pub(crate) struct Serving<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) metrics: &'a Arc<Metrics>,
+    pub(crate) guard: &'a Arc<Guard>,
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) standing: watch::Receiver<Standing>,
+}
+
+/// Serves until it is told to stop.
+pub(crate) fn serve(
+    serving: Serving<'_>,
+    routes: RoutesBuilder,
+    socket: TcpListener,
+    tls: Option<&TlsFiles>,
+) -> Result<Served, anyhow::Error> {
+    let Serving { limits, metrics, guard, stopping, standing } = serving;
+    let door = Door { limits, metrics, guard, tls, stopping: stopping.clone() };
+    door.serve(socket, routes, &SERVICES, |reporter| tell_lag(reporter, standing, stopping))
+}
+
+/// Tells of the pruner's health whenever it changes.
+async fn tell_lag(
+    reporter: HealthReporter,
+    mut standing: watch::Receiver<Standing>,
+    stopping: watch::Receiver<bool>,
+) {
+    let stopped = stopped(stopping);
+    tokio::pin!(stopped);
+    loop {
+        let lags = standing.borrow_and_update().not_ready.is_some();
+        let status = if lags { ServingStatus::NotServing } else { ServingStatus::Serving };
+        for name in SERVICES.iter().take(BY_LAG) {
+            reporter.set_service_status(*name, status).await;
+        }
+        tokio::select! {
+            // What is said of the health from now on is that it ends.
+            () = &mut stopped => return,
+            changed = standing.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// A height that a chain can have: they have 32 bits, and what is beyond is a mistake that would make
+/// every record due.
+fn height(number: u64) -> Result<Height, Status> {
+    if number > u64::from(u32::MAX) {
+        return Err(Status::invalid_argument(format!(
+            "{number} is no height of a UTXO chain, which have 32 bits; nothing was changed"
+        )));
+    }
+    Ok(number)
+}

@@ -1,0 +1,200 @@
+//! `secateur.utxo.v1.Pruner`, and the health call of a Teranode-shaped node.
+
+use secateur_core::Height;
+use secateur_proto::teranode::pruner::pruner_api_server::PrunerApi;
+use secateur_proto::teranode::pruner::{EmptyMessage, HealthResponse};
+use secateur_proto::utxo::v1 as pb;
+use secateur_proto::utxo::v1::pruner_server::Pruner;
+use secateur_utxo::{Event, Heard, Trigger, TxId, UtxoStore};
+use tonic::{Request, Response, Status};
+
+use super::super::entry::Entry;
+use super::{Api, convert, failure, height, story};
+use crate::ui::words::count;
+
+impl<S: UtxoStore> Api<S> {
+    /// The line of the audit log for a request, where one is kept.
+    pub(super) fn entry<T>(
+        &self,
+        request: &Request<T>,
+        call: &'static str,
+        what: &str,
+    ) -> Option<Entry> {
+        self.guard.as_ref().map(|guard| Entry::new(guard, request, call, what))
+    }
+
+    /// What a run at a height would know: at the chain's top if none is named, or where the last run
+    /// was if nobody has told of the chain yet.
+    fn trigger(&self, named: Option<u64>) -> Result<Trigger, Status> {
+        let named = named.map(height).transpose()?;
+        let (head, processed) = {
+            let standing = self.service.standing();
+            let standing = standing.borrow();
+            (standing.head, standing.processed)
+        };
+        if let (Some(named), Some(head)) = (named, head)
+            && named > head
+        {
+            return Err(Status::failed_precondition(format!(
+                "height {} is above the chain's top, which is {}; nothing was changed",
+                count(named),
+                count(head)
+            )));
+        }
+        self.service.trigger_at(named.or(head).or(processed)).ok_or_else(|| {
+            Status::failed_precondition(
+                "no height is known: nobody has told of the chain; nothing was changed. Name a height",
+            )
+        })
+    }
+
+    /// Up to which height records may go now.
+    fn safe(&self) -> Height {
+        let pruner = self.service.pruner();
+        let rules = pruner.store().rules();
+        let at = self.trigger(None).ok();
+        at.map_or(0, |at| pruner.settings().safe_height(&rules, at))
+    }
+}
+
+/// Does something that the audit log tells of.
+pub(super) async fn noted<T>(
+    entry: Option<Entry>,
+    work: impl Future<Output = Result<T, Status>>,
+) -> Result<Response<T>, Status> {
+    let done = match entry {
+        None => work.await,
+        Some(entry) => entry.over(async { work.await.map_err(Told) }).await.map_err(|told| told.0),
+    };
+    done.map(Response::new)
+}
+
+/// A status as the audit log tells it: its message.
+struct Told(Status);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+#[tonic::async_trait]
+impl<S: UtxoStore> Pruner for Api<S> {
+    async fn status(
+        &self,
+        _: Request<pb::StatusRequest>,
+    ) -> Result<Response<pb::StatusResponse>, Status> {
+        let stands = self.service.status().await.map_err(|error| failure::status(&error))?;
+        let rules = self.service.pruner().store().rules();
+        Ok(Response::new(pb::StatusResponse {
+            block_height_retention: rules.block_height_retention,
+            coinbase_maturity: rules.coinbase_maturity,
+            ..convert::status(stands, self.service.ready())
+        }))
+    }
+
+    async fn plan(
+        &self,
+        request: Request<pb::PlanRequest>,
+    ) -> Result<Response<pb::PlanResponse>, Status> {
+        let trigger = self.trigger(request.into_inner().height)?;
+        let planned = self.service.plan(trigger).await;
+        let planned = planned.map_err(|error| failure::status(&error))?;
+        Ok(Response::new(convert::plan(&planned)))
+    }
+
+    async fn prune(
+        &self,
+        request: Request<pb::PruneRequest>,
+    ) -> Result<Response<pb::PruneResponse>, Status> {
+        let named = request.get_ref().height;
+        let at = named.map_or_else(|| "the top".into(), |height| format!("height {height}"));
+        let entry = self.entry(&request, "utxo.prune", &format!("at {at}"));
+        noted(entry, async {
+            let trigger = self.trigger(named)?;
+            let (service, stop) = (self.service.clone(), self.stopping.clone());
+            // It goes on if whoever asked has gone.
+            let run = tokio::spawn(async move { service.prune(trigger, stop).await });
+            let ran = run.await.map_err(|error| Status::internal(error.to_string()))?;
+            match ran {
+                Ok((_, Some(error))) => Err(failure::status(&error)),
+                Ok((job, None)) => {
+                    Ok(pb::PruneResponse { job: Some(convert::job(&job)), skip: None })
+                }
+                Err(skip) => {
+                    Ok(pb::PruneResponse { job: None, skip: Some(skip.name().to_owned()) })
+                }
+            }
+        })
+        .await
+    }
+
+    async fn trigger(
+        &self,
+        request: Request<pb::TriggerRequest>,
+    ) -> Result<Response<pb::TriggerResponse>, Status> {
+        use pb::trigger_request::Event as Told;
+        let event = match &request.get_ref().event {
+            Some(Told::Block(block)) => {
+                Event::Block { height: height(block.height)?, mined_set: block.mined_set }
+            }
+            Some(Told::BlockPersisted(persisted)) => {
+                Event::Persisted { height: height(persisted.height)? }
+            }
+            None => return Err(convert::bad("the event is missing")),
+        };
+        let heard = self.service.hear(event);
+        let triggers = matches!(heard, Heard::Trigger(_)) && self.service.is_enabled();
+        Ok(Response::new(pb::TriggerResponse { triggers }))
+    }
+
+    async fn jobs(
+        &self,
+        _: Request<pb::JobsRequest>,
+    ) -> Result<Response<pb::JobsResponse>, Status> {
+        let jobs = self.service.pruner().store().jobs().await;
+        let jobs = jobs.map_err(|error| failure::status(&error))?;
+        Ok(Response::new(pb::JobsResponse { jobs: jobs.iter().map(convert::job).collect() }))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<pb::ExplainRequest>,
+    ) -> Result<Response<pb::ExplainResponse>, Status> {
+        let text = request.into_inner().txid;
+        let txid: TxId = text.parse().map_err(|_| {
+            convert::bad("this is no transaction id: 64 hexadecimal digits are wanted")
+        })?;
+        let found = self.service.explain(txid).await.map_err(|error| failure::status(&error))?;
+        let stands = self.service.standing().borrow().clone();
+        let verdict = story::verdict(found.as_ref(), &stands, self.safe());
+        let mut record = found.as_ref().map(convert::record);
+        let external = found.as_ref().and_then(|found| found.external);
+        if let (Some(record), Some(kind)) = (&mut record, external)
+            && let Some(files) = self.service.pruner().files()
+        {
+            // Where nobody can look, that is what is told.
+            record.file_is_there = files.has(txid, kind).await.ok();
+        }
+        Ok(Response::new(pb::ExplainResponse {
+            txid: txid.to_string(),
+            record,
+            processed: stands.processed,
+            head: stands.head,
+            verdict,
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl<S: UtxoStore> PrunerApi for Api<S> {
+    async fn health_grpc(
+        &self,
+        _: Request<EmptyMessage>,
+    ) -> Result<Response<HealthResponse>, Status> {
+        let ready = self.service.ready();
+        let ok = ready.is_ok();
+        let details = ready.err().unwrap_or_else(|| "it keeps up".into());
+        Ok(Response::new(HealthResponse { ok, details }))
+    }
+}

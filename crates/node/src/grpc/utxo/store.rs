@@ -1,0 +1,264 @@
+//! `secateur.utxo.v1.Store`: how records come in.
+
+use bytes::Bytes;
+use secateur_core::Height;
+use secateur_proto::utxo::v1 as pb;
+use secateur_proto::utxo::v1::created::Outcome;
+use secateur_proto::utxo::v1::store_server::Store;
+use secateur_utxo::{Body, Created, FileKind, NewTx, TxId, UtxoError, UtxoStore};
+use tonic::{Request, Response, Status};
+
+use super::pruner::noted;
+use super::{Api, convert, failure, height};
+use crate::ui::words::plural;
+
+/// Transactions of one request to create, at most.
+const MOST_CREATED: usize = 10_000;
+/// Transactions of one request about a block, at most.
+const MOST_MINED: usize = 100_000;
+
+fn bounded(number: usize, most: usize) -> Result<(), Status> {
+    if number > most {
+        return Err(convert::bad(format_args!("{number} transactions; at most {most} are taken")));
+    }
+    Ok(())
+}
+
+fn refused(error: &UtxoError) -> pb::Created {
+    pb::Created { outcome: Outcome::Refused.into(), error: Some(failure::details(error)) }
+}
+
+/// What is to become of a transaction's bytes.
+struct Wanted {
+    tx: NewTx,
+    /// The bytes of its file, where one is to be written.
+    file: Option<Bytes>,
+    /// Whether somebody else has written it.
+    elsewhere: bool,
+}
+
+impl<S: UtxoStore> Api<S> {
+    fn wanted(&self, told: pb::NewTransaction) -> Result<Wanted, Status> {
+        let inputs: Vec<_> =
+            told.inputs.iter().map(convert::out_point).collect::<Result<_, _>>()?;
+        let large = told.body.len() > self.inline_bytes && self.service.pruner().files().is_some();
+        let external = told.external || large;
+        let kind = FileKind::of(inputs.len());
+        let tx = NewTx {
+            txid: convert::txid(&told.txid)?,
+            inputs,
+            outputs: told.outputs,
+            coinbase: told.coinbase,
+            conflicting: told.conflicting,
+            body: if external { Body::External(kind) } else { Body::Inline(told.body.clone()) },
+            mined: told.mined.as_ref().map(convert::block_ref).transpose()?,
+        };
+        let elsewhere = external && told.body.is_empty();
+        let file = (external && !elsewhere).then_some(told.body);
+        Ok(Wanted { tx, file, elsewhere })
+    }
+
+    /// Sees to it that the file of a transaction is there.
+    async fn see_to_file(&self, wanted: &Wanted) -> Result<(), UtxoError> {
+        let Body::External(kind) = wanted.tx.body else { return Ok(()) };
+        let none = || UtxoError::Setting("no place of external files is set (utxo.files)".into());
+        let files = self.service.pruner().files().ok_or_else(none)?;
+        let txid = wanted.tx.txid;
+        match &wanted.file {
+            Some(bytes) => files.put(txid, kind, bytes).await,
+            None if files.has(txid, kind).await? => Ok(()),
+            None => Err(UtxoError::File {
+                name: format!("{txid}.{}", kind.suffix()),
+                reason: "it is said to be there, and is not".into(),
+            }),
+        }
+    }
+
+    /// Takes back a file that no record names: its transaction was refused, or has its bytes
+    /// elsewhere.
+    async fn take_back(&self, txid: TxId) -> Result<(), UtxoError> {
+        let pruner = self.service.pruner();
+        let named = pruner.store().get(txid).await?.is_some_and(|found| found.external.is_some());
+        if let (false, Some(files)) = (named, pruner.files()) {
+            files.remove(txid, FileKind::Tx).await?;
+        }
+        Ok(())
+    }
+
+    async fn make(
+        &self,
+        told: Vec<pb::NewTransaction>,
+        height: Height,
+    ) -> Result<pb::CreateResponse, Status> {
+        let wanted: Vec<Wanted> =
+            told.into_iter().map(|told| self.wanted(told)).collect::<Result<_, _>>()?;
+        let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
+        let _turn = if with_files { Some(self.files.lock().await) } else { None };
+        let mut created = Vec::with_capacity(wanted.len());
+        let (mut txs, mut written) = (Vec::with_capacity(wanted.len()), Vec::new());
+        for one in wanted {
+            if let Err(error) = self.see_to_file(&one).await {
+                created.push(Some(refused(&error)));
+                continue;
+            }
+            created.push(None);
+            written.push((one.tx.txid, one.file.is_some() && !one.elsewhere));
+            txs.push(one.tx);
+        }
+        let made = self.service.pruner().store().create(txs, height).await;
+        let made = made.map_err(|error| failure::status(&error))?;
+        let mut answers = Vec::with_capacity(made.len());
+        for (answer, (txid, has_file)) in made.into_iter().zip(written) {
+            if has_file
+                && !matches!(answer, Ok(Created::New))
+                && let Err(error) = self.take_back(txid).await
+            {
+                tracing::warn!(%txid, %error, "a file that no record names could not be removed");
+            }
+            answers.push(match answer {
+                Ok(Created::New) => pb::Created { outcome: Outcome::New.into(), error: None },
+                Ok(Created::WasThere) => {
+                    pb::Created { outcome: Outcome::WasThere.into(), error: None }
+                }
+                Err(error) => refused(&error),
+            });
+        }
+        let mut answers = answers.into_iter();
+        let created = created.into_iter().filter_map(|one| one.or_else(|| answers.next()));
+        Ok(pb::CreateResponse { created: created.collect() })
+    }
+
+    async fn read(&self, txid: TxId, with_body: bool) -> Result<pb::GetResponse, UtxoError> {
+        let found = self.service.explain(txid).await?.ok_or(UtxoError::Unknown { txid })?;
+        if found.cut {
+            return Err(UtxoError::Pruned { txid });
+        }
+        let body = match found.external.filter(|_| with_body) {
+            Some(kind) => {
+                let lacks = |reason: &str| UtxoError::File {
+                    name: format!("{txid}.{}", kind.suffix()),
+                    reason: reason.into(),
+                };
+                let files = self.service.pruner().files();
+                let files = files.ok_or_else(|| lacks("no place of external files is set"))?;
+                files.get(txid, kind).await?.ok_or_else(|| lacks("it is not there"))?
+            }
+            None if with_body => found.body.clone(),
+            None => Bytes::new(),
+        };
+        Ok(pb::GetResponse { record: Some(convert::record(&found)), body })
+    }
+
+    /// A step about one transaction.
+    async fn step<T, A: Default, F>(
+        &self,
+        request: &Request<T>,
+        (call, id, at): (&'static str, &Bytes, u64),
+        work: impl FnOnce(S, TxId, Height) -> F,
+    ) -> Result<Response<A>, Status>
+    where
+        F: Future<Output = Result<(), UtxoError>>,
+    {
+        let (txid, at) = (convert::txid(id)?, height(at)?);
+        let entry = self.entry(request, call, &format!("{txid} at height {at}"));
+        let store = self.service.pruner().store().clone();
+        noted(entry, async {
+            work(store, txid, at).await.map_err(|error| failure::status(&error))?;
+            Ok(A::default())
+        })
+        .await
+    }
+}
+
+#[tonic::async_trait]
+impl<S: UtxoStore> Store for Api<S> {
+    async fn create(
+        &self,
+        mut request: Request<pb::CreateRequest>,
+    ) -> Result<Response<pb::CreateResponse>, Status> {
+        let told = std::mem::take(&mut request.get_mut().transactions);
+        bounded(told.len(), MOST_CREATED)?;
+        let at = height(request.get_ref().height)?;
+        let what = format!("{} at height {at}", plural(told.len() as u64, "transaction"));
+        noted(self.entry(&request, "utxo.create", &what), self.make(told, at)).await
+    }
+
+    async fn spend(
+        &self,
+        request: Request<pb::SpendRequest>,
+    ) -> Result<Response<pb::SpendResponse>, Status> {
+        let pb::SpendRequest { height, txid } = request.get_ref().clone();
+        let about = ("utxo.spend", &txid, height);
+        self.step(&request, about, |store, txid, at| async move { store.spend(txid, at).await })
+            .await
+    }
+
+    async fn unspend(
+        &self,
+        request: Request<pb::UnspendRequest>,
+    ) -> Result<Response<pb::UnspendResponse>, Status> {
+        let pb::UnspendRequest { height, txid } = request.get_ref().clone();
+        let about = ("utxo.unspend", &txid, height);
+        self.step(&request, about, |store, txid, at| async move { store.unspend(txid, at).await })
+            .await
+    }
+
+    async fn set_conflicting(
+        &self,
+        request: Request<pb::SetConflictingRequest>,
+    ) -> Result<Response<pb::SetConflictingResponse>, Status> {
+        let pb::SetConflictingRequest { height, txid, conflicting } = request.get_ref().clone();
+        let about = ("utxo.set_conflicting", &txid, height);
+        self.step(&request, about, |store, txid, at| async move {
+            store.set_conflicting(txid, conflicting, at).await
+        })
+        .await
+    }
+
+    async fn set_mined(
+        &self,
+        request: Request<pb::SetMinedRequest>,
+    ) -> Result<Response<pb::SetMinedResponse>, Status> {
+        let asked = request.get_ref();
+        bounded(asked.txids.len(), MOST_MINED)?;
+        let txids: Vec<TxId> = asked.txids.iter().map(convert::txid).collect::<Result<_, _>>()?;
+        let block = asked.block.as_ref().ok_or_else(|| convert::bad("the block is missing"))?;
+        let (block, at) = (convert::block_ref(block)?, height(asked.height)?);
+        let what = format!("{} in {}", plural(txids.len() as u64, "transaction"), block.id);
+        let entry = self.entry(&request, "utxo.set_mined", &what);
+        let store = self.service.pruner().store();
+        noted(entry, async {
+            let done = store.set_mined(txids, block, at).await;
+            done.map(|()| pb::SetMinedResponse {}).map_err(|error| failure::status(&error))
+        })
+        .await
+    }
+
+    async fn unset_mined(
+        &self,
+        request: Request<pb::UnsetMinedRequest>,
+    ) -> Result<Response<pb::UnsetMinedResponse>, Status> {
+        let asked = request.get_ref();
+        bounded(asked.txids.len(), MOST_MINED)?;
+        let txids: Vec<TxId> = asked.txids.iter().map(convert::txid).collect::<Result<_, _>>()?;
+        let (block, at) = (convert::block_id(&asked.block)?, height(asked.height)?);
+        let what = format!("{} out of {block}", plural(txids.len() as u64, "transaction"));
+        let entry = self.entry(&request, "utxo.unset_mined", &what);
+        let store = self.service.pruner().store();
+        noted(entry, async {
+            let done = store.unset_mined(txids, block, at).await;
+            done.map(|()| pb::UnsetMinedResponse {}).map_err(|error| failure::status(&error))
+        })
+        .await
+    }
+
+    async fn get(
+        &self,
+        request: Request<pb::GetRequest>,
+    ) -> Result<Response<pb::GetResponse>, Status> {
+        let pb::GetRequest { txid, body } = request.into_inner();
+        let txid = convert::txid(&txid)?;
+        let got = self.read(txid, body).await.map_err(|error| failure::status(&error))?;
+        Ok(Response::new(got))
+    }
+}

@@ -1,0 +1,118 @@
+//! What keeps a record, or when it goes: the sentences of `explain`.
+
+use secateur_core::Height;
+use secateur_utxo::{Record, Standing};
+
+use crate::ui::words::{count, plural};
+
+/// The sentences about a record, or about one that is not here.
+pub(super) fn verdict(record: Option<&Record>, stands: &Standing, safe: Height) -> Vec<String> {
+    let Some(record) = record else { return vec![absent(stands.processed)] };
+    if record.cut {
+        return vec![
+            "It is cut: its file and its rows are being removed, and nothing brings it back."
+                .into(),
+        ];
+    }
+    let mut said = Vec::new();
+    if let Some(until) = record.preserve_until {
+        said.push(format!(
+            "It is preserved until height {}, because a transaction that waits long for a block spends \
+             it; then the rule is asked again.",
+            count(until)
+        ));
+    }
+    if !record.held_by.is_empty() {
+        let holders = plural(record.held_by.len() as u64, "live unmined transaction");
+        said.push(format!("It stays while {holders} spend it that no block holds."));
+    }
+    let held = !said.is_empty();
+    match record.delete_at_height {
+        Some(at) if at <= safe && held => {
+            said.push(format!("It is past its delete-at-height {}, and held.", count(at)));
+        }
+        Some(at) if at <= safe => said.push(format!(
+            "It is past its delete-at-height {} and goes with the next run.",
+            count(at)
+        )),
+        Some(at) => {
+            let left = stands.head.map(|head| plural(at.saturating_sub(head), "block"));
+            let left = left.map_or_else(String::new, |left| format!(", in {left}"));
+            said.push(format!("Its record goes at height {}{left}.", count(at)));
+        }
+        None if record.preserve_until.is_some() => {}
+        None => said.push(why_it_stays(record)),
+    }
+    said
+}
+
+fn absent(processed: Option<Height>) -> String {
+    let upto = processed.map_or_else(
+        || "no height is processed yet".to_owned(),
+        |height| format!("heights up to {} are processed", count(height)),
+    );
+    format!("It was never created, or its record is pruned ({upto}).")
+}
+
+fn why_it_stays(record: &Record) -> String {
+    let coins = (record.outputs.len() - record.spent()) as u64;
+    let all = plural(record.outputs.len() as u64, "output");
+    match (coins, record.blocks.is_empty()) {
+        (0, _) => "It stays until a block holds it: no block of the main chain does.".into(),
+        (_, true) => format!(
+            "It stays: no block of the main chain holds it, and {} of its {all} can be spent.",
+            count(coins)
+        ),
+        (_, false) => {
+            format!("It stays: {} of its {all} can still be spent.", count(coins))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use secateur_utxo::{BlockId, BlockRef, Slot, TxId};
+
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            txid: TxId([1; 32]),
+            inputs: Vec::new(),
+            outputs: vec![Slot::Unspent, Slot::Spent { by: TxId([2; 32]), input: 0 }],
+            coinbase: true,
+            conflicting: false,
+            spending: true,
+            blocks: vec![BlockRef { id: BlockId([3; 32]), height: 5 }],
+            unmined_since: None,
+            delete_at_height: None,
+            preserve_until: None,
+            external: None,
+            cut: false,
+            body: Bytes::new(),
+            held_by: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_reason_to_stay_is_told() {
+        let stands = Standing { head: Some(20), processed: Some(19), ..Standing::default() };
+        let told = |record: Option<&Record>| verdict(record, &stands, 19).join(" ");
+        assert!(told(None).contains("heights up to 19 are processed"));
+        assert!(verdict(None, &Standing::default(), 0).join("").contains("no height"));
+        assert!(told(Some(&record())).contains("1 of its 2 outputs can still be spent"));
+        let unmined = Record { blocks: Vec::new(), ..record() };
+        assert!(told(Some(&unmined)).contains("no block of the main chain holds it"));
+        let due = Record { delete_at_height: Some(19), ..record() };
+        assert!(told(Some(&due)).contains("goes with the next run"));
+        let later = Record { delete_at_height: Some(25), ..record() };
+        assert!(told(Some(&later)).contains("at height 25, in 5 blocks"));
+        let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
+        assert!(told(Some(&held)).contains("1 live unmined transaction"));
+        assert!(told(Some(&held)).contains("and held"));
+        let kept = Record { preserve_until: Some(40), ..record() };
+        assert!(told(Some(&kept)).contains("preserved until height 40"));
+        assert!(told(Some(&Record { cut: true, ..due })).contains("nothing brings it back"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Opening records, whatever database they are in: from here on nobody knows which one it is.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use prometheus_client::registry::Registry;
+use secateur_archive::ArchiveUrl;
+use secateur_sql::postgres::{Address, PostgresOptions};
+use secateur_utxo::teranode::{self, ChainAssembly};
+use secateur_utxo::{
+    Assembly, ExternalFiles, Metrics, PostgresStore, Pruner, Service, SqliteStore, Standing,
+    UtxoError, UtxoStore,
+};
+use tokio::sync::watch;
+use tonic::service::RoutesBuilder;
+
+use super::Place;
+use crate::config::{RecordsIn, UtxoSettings};
+use crate::grpc::utxo::{Api, Line};
+use crate::security::Guard;
+
+type Work = Pin<Box<dyn Future<Output = Result<(), UtxoError>> + Send>>;
+type Refresh = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// Records that are open, and their pruner.
+pub(crate) struct Opened {
+    /// The pruner's calls, within this process.
+    pub(crate) line: Line,
+    /// All calls, to be served.
+    pub(crate) routes: Box<dyn Fn() -> RoutesBuilder + Send + Sync>,
+    /// Where the pruner stands.
+    pub(crate) standing: watch::Receiver<Standing>,
+    /// What is counted.
+    pub(crate) registry: Registry,
+    /// Counts records anew, for whoever reads the metrics.
+    pub(crate) refresh: Refresh,
+    /// Follows the chain and prunes, until it is told to stop.
+    pub(crate) work: Work,
+}
+
+/// What differs between those who open.
+pub(crate) struct Opening<'a> {
+    pub(crate) settings: &'a UtxoSettings,
+    /// The longest message of its calls.
+    pub(crate) message_bytes: usize,
+    /// Whose audit log tells of changes.
+    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// Opens the records of a place.
+pub(crate) async fn open(place: &Place, opening: Opening<'_>) -> Result<Opened, anyhow::Error> {
+    let rules = opening.settings.rules;
+    match &place.records {
+        RecordsIn::Sqlite(path) => {
+            let path = path.clone();
+            let store =
+                tokio::task::spawn_blocking(move || SqliteStore::open(&path, rules)).await??;
+            with_store(store, place, opening).await
+        }
+        RecordsIn::Postgres(url) => {
+            let address = Address::parse(url).map_err(UtxoError::from)?;
+            let connections = PostgresStore::CONNECTIONS;
+            let options = PostgresOptions { connections, ..PostgresOptions::default() };
+            let store = PostgresStore::open(&address, options, rules).await?;
+            with_store(store, place, opening).await
+        }
+    }
+}
+
+async fn with_store<S: UtxoStore>(
+    store: S,
+    place: &Place,
+    opening: Opening<'_>,
+) -> Result<Opened, anyhow::Error> {
+    let Opening { settings, message_bytes, guard, stop } = opening;
+    let mut registry = Registry::default();
+    let metrics = Arc::new(Metrics::new(&mut registry));
+    let files = settings.files_of(&place.records).map(|files| {
+        // Ours to make; one that was named is there already, or is not mounted.
+        let ours = settings.files.is_none() && matches!(files.url, ArchiveUrl::Directory(_));
+        let open = if ours { ExternalFiles::create } else { ExternalFiles::open };
+        open(&files.url, &files.settings)
+    });
+    let assembly = settings.assembly.as_ref().map(ChainAssembly::new).transpose()?;
+    let assembly = assembly.map(|assembly| Arc::new(assembly) as Arc<dyn Assembly>);
+    let pruner = Pruner::new(
+        store,
+        files.transpose()?,
+        settings.pruner.clone(),
+        assembly,
+        Arc::clone(&metrics),
+    )?;
+    let service = Service::open(pruner, settings.following.clone(), metrics).await?;
+    let api = Api::new(service.clone(), guard, stop.clone(), settings.inline_bytes);
+    let counted = service.clone();
+    Ok(Opened {
+        line: api.line(),
+        routes: Box::new(move || api.routes(message_bytes)),
+        standing: service.standing(),
+        registry,
+        refresh: Box::new(move || {
+            let service = counted.clone();
+            async move {
+                if let Err(error) = service.status().await {
+                    tracing::warn!(%error, "UTXO records cannot be counted");
+                }
+            }
+            .boxed()
+        }),
+        work: work(service, settings.chain.clone(), stop).boxed(),
+    })
+}
+
+/// Prunes and listens, side by side.
+async fn work<S: UtxoStore>(
+    service: Service<S>,
+    chain: Option<teranode::ChainOptions>,
+    stop: watch::Receiver<bool>,
+) -> Result<(), UtxoError> {
+    let listening = async {
+        match &chain {
+            Some(chain) => teranode::follow(&service, chain, stop.clone()).await,
+            None => Ok(()),
+        }
+    };
+    let (listened, ()) = tokio::join!(listening, service.run(stop.clone()));
+    listened
+}

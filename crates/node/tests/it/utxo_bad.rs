@@ -1,0 +1,202 @@
+//! Bad input to the UTXO service: a clear answer, and nothing changed.
+
+use secateur_proto::utxo::v1 as pb;
+use secateur_proto::utxo::v1::trigger_request::Event;
+use tonic::{Code, Request};
+
+use crate::tool::run;
+use crate::utxo_rig::{Home, coinbase, id, label, shown, spend};
+
+#[tokio::test]
+async fn each_refused_transaction_says_why_and_the_others_are_made() {
+    let home = Home::new("");
+    let served = home.serve("").await;
+    served.create(1, vec![coinbase(1, 2, 1), coinbase(2, 1, 4)]).await;
+    let told = vec![
+        spend(11, &[(1, 0)], None),
+        spend(12, &[(1, 0)], None),
+        spend(13, &[(1, 2)], None),
+        spend(14, &[(99, 0)], None),
+        spend(15, &[(2, 0)], None),
+        spend(16, &[(1, 1), (1, 1)], None),
+        spend(17, &[(17, 0)], None),
+        spend(18, &[], None),
+        spend(19, &[(1, 1)], None),
+        spend(11, &[(1, 0)], None),
+        spend(11, &[(1, 1)], None),
+    ];
+    assert_eq!(
+        served.create(5, told).await,
+        [
+            "OUTCOME_NEW",
+            "double_spend",
+            "missing_output",
+            "missing_parent",
+            "immature",
+            "malformed",
+            "malformed",
+            "malformed",
+            "OUTCOME_NEW",
+            "OUTCOME_WAS_THERE",
+            "different",
+        ]
+    );
+    let one = served.explain(1).await.record.unwrap();
+    let spenders: Vec<_> = one.outputs.iter().map(|output| output.by.clone().unwrap()).collect();
+    assert_eq!(spenders, [shown(11), shown(19)]);
+    for refused in 12..=18 {
+        assert!(!served.is_here(refused).await, "{refused}");
+    }
+    served.stop();
+}
+
+#[tokio::test]
+async fn requests_that_are_none_change_nothing() {
+    let home = Home::new("");
+    let served = home.serve("").await;
+    served.create(1, vec![coinbase(1, 1, 1)]).await;
+    let mut short = coinbase(2, 1, 1);
+    short.txid = vec![1; 31].into();
+    let request = pb::CreateRequest { height: 1, transactions: vec![coinbase(3, 1, 1), short] };
+    let refused = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(!served.is_here(3).await);
+    let many = vec![coinbase(4, 1, 1); 10_001];
+    let request = pb::CreateRequest { height: 1, transactions: many };
+    let refused = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    for txid in ["", "xyz", "00", &"0".repeat(63), &"g".repeat(64)] {
+        let request = served.asked(pb::ExplainRequest { txid: txid.into() });
+        let refused = served.pruner().explain(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{txid}: {refused}");
+    }
+    let unknown = id(77).to_vec();
+    let request = served.asked(pb::SpendRequest { height: 2, txid: unknown.clone().into() });
+    let refused = served.store().spend(request).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused).as_str()), (Code::NotFound, "unknown"));
+    let request = served.asked(pb::GetRequest { txid: unknown.clone().into(), body: false });
+    let refused = served.store().get(request).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused).as_str()), (Code::NotFound, "unknown"));
+    let request = served.asked(pb::UnspendRequest { height: 2, txid: id(1).to_vec().into() });
+    let refused = served.store().unspend(request).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused).as_str()), (Code::FailedPrecondition, "not_now"));
+    let request = pb::SetMinedRequest {
+        height: 2,
+        txids: vec![id(1).to_vec().into(), unknown.into()],
+        block: Some(crate::utxo_rig::block(2)),
+    };
+    served.store().set_mined(served.asked(request)).await.unwrap_err();
+    assert_eq!(served.explain(1).await.record.unwrap().blocks.len(), 1, "all, or none");
+    served.stop();
+}
+
+#[tokio::test]
+async fn heights_that_are_none_or_go_backwards_prune_nothing() {
+    let home = Home::new("");
+    let served = home.serve("").await;
+    served.create(1, vec![coinbase(1, 1, 1)]).await;
+    served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
+    for height in [1 << 32, u64::MAX] {
+        let block = Event::Block(pb::BlockEvent { height, mined_set: true });
+        let persisted = Event::BlockPersisted(pb::BlockPersistedEvent { height });
+        for event in [block, persisted] {
+            let refused = served.tell(event).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        }
+    }
+    let refused = served.pruner().trigger(served.asked(pb::TriggerRequest { event: None })).await;
+    assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(served.status().await.head, None);
+    served.block(14).await;
+    served.processed(14).await;
+    for height in [13, 1, 0, 14] {
+        served.block(height).await;
+    }
+    let request = served.asked(pb::PruneRequest { height: Some(15) });
+    let refused = served.pruner().prune(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(served.is_here(1).await);
+    assert_eq!(served.status().await.processed, Some(14));
+    assert_eq!(served.jobs().await.len(), 1);
+    served.stop();
+}
+
+#[tokio::test]
+async fn nothing_is_changed_without_the_right_token() {
+    let home = Home::new("");
+    let served = home.serve("").await;
+    served.create(1, vec![coinbase(1, 1, 1)]).await;
+    let block = || pb::TriggerRequest {
+        event: Some(Event::Block(pb::BlockEvent { height: 3, mined_set: true })),
+    };
+    let mut wrong = Request::new(block());
+    wrong
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {}", "0".repeat(64)).parse().unwrap());
+    let mut pruner = served.pruner();
+    for request in [Request::new(block()), wrong] {
+        let refused = pruner.trigger(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
+    let create = pb::CreateRequest { height: 1, transactions: vec![coinbase(2, 1, 1)] };
+    let refused = served.store().create(create).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let refused = pruner.prune(pb::PruneRequest { height: Some(1) }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    // Looking needs none on this machine, unless tokens are configured.
+    let status = pruner.status(pb::StatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.head, status.counts.unwrap().records), (None, 1));
+    let log = std::fs::read_to_string(home.data.join("utxo/audit.log")).unwrap();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("utxo.create") && log.contains("1 transaction at height 1"), "{log}");
+    served.stop();
+}
+
+#[test]
+fn a_database_that_is_none_ends_the_start_with_a_clear_error() {
+    let home = Home::new("");
+    let file = home.data.join("utxo/utxo.sqlite");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "this is no database, whatever its name says".repeat(100)).unwrap();
+    let serve = "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0";
+    let before = std::fs::read(&file).unwrap();
+    run(&home.data, serve).ends(7).complains("the UTXO records cannot be opened");
+    run(&home.data, "utxo status").ends(7).complains("cannot be opened");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    // Of another kind, and a directory in its place.
+    std::fs::remove_file(&file).unwrap();
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.execute_batch("CREATE TABLE meta (key TEXT, value TEXT); CREATE TABLE x (y)").unwrap();
+    drop(other);
+    run(&home.data, serve).ends(7).complains("UTXO");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    run(&home.data, serve).ends(7);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_before_anything_is_made() {
+    for (settings, complaint) in [
+        ("chunk_size = 0", "chunk_size"),
+        ("trigger = \"sometimes\"", "utxo.trigger"),
+        ("safe_height = \"no\"", "utxo.safe_height"),
+        ("store = \"mysql://x\"", "utxo.store"),
+        ("inline_bytes = \"2MiB\"", "utxo.inline_bytes"),
+        ("blockchain_url = \"ftp://x\"", "utxo.blockchain_url"),
+        ("http = \"0.0.0.0:1\"", "utxo.http"),
+        ("listen = \"0.0.0.0:1\"", "utxo.listen"),
+        ("persister_absent = true\ntrigger = \"persisted\"", "persister_absent"),
+    ] {
+        let home = Home::new(settings);
+        let code =
+            if complaint.ends_with("http") || complaint.ends_with("listen") { 11 } else { 2 };
+        run(&home.data, "utxo serve").ends(code).complains(complaint);
+        assert!(!home.data.join("utxo/utxo.sqlite").exists());
+        let config = format!("config check --config {}/secateur.toml", home.data.display());
+        run(&home.data, &config).ends(code).complains(complaint);
+    }
+    let home = Home::new("");
+    let words = "utxo status --store postgres://me:secret@host/db";
+    let told = run(&home.data, words).ends(2).complains("--store holds a password");
+    assert!(!told.err.contains("secret"), "{told:?}");
+}

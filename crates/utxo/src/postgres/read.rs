@@ -1,0 +1,326 @@
+//! What is asked of the database. Each question is one statement, and so answered from one state of it;
+//! only [`unstable`] asks several times.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use secateur_core::Height;
+use secateur_sql::postgres::{Client, Told as _};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::UtxoError;
+use crate::codec::{self, pages};
+use crate::pruner::Job;
+use crate::store::{Counts, Doomed, Page, Unmined};
+use crate::types::{FileKind, Record, Slot, TxId};
+
+use super::rows::{bytes_of, count, kind, limited, txid as decode_txid};
+use super::sweep::LIGHT;
+use super::{Key, Mark};
+
+const DOING: &str = "reading records";
+/// Bytes of inputs in one page of a listing, about: the rest comes with the next.
+const PAGE_BYTES: usize = 2 << 20;
+/// Pages of spenders that are read at once.
+const PAGES_AT_ONCE: i64 = 256;
+
+pub(super) const GET: &str = "select id, outputs, coinbase, conflicting, spending, cut, external, \
+    unmined_since, delete_at, preserve_until, blocks, spenders, inputs, body, \
+    array(select spenders from utxo_spender_pages where tx = t.id order by page), \
+    array(select c.txid from utxo_holds h join utxo_txs c on c.id = h.child where h.parent = t.id \
+        order by h.child limit 100) \
+    from utxo_txs t where txid = $1";
+pub(super) const OLD_UNMINED: &str = "select unmined_since, id, txid, inputs from utxo_txs \
+    where unmined_since <= $1 and (unmined_since, id) > ($2, $3) \
+    order by unmined_since, id limit $4";
+/// Records that go at once come with their inputs, so that their parents can be locked with them;
+/// the same look at the row that finds out whether it is there.
+pub(super) const DUE: &str = "select delete_at, id, txid, outputs, external, \
+    case when external is null and not rewired \
+        and octet_length(inputs) / 44 + (outputs + 255) / 256 <= $5::integer then inputs end \
+    from utxo_txs where delete_at <= $1 and (delete_at, id) > ($2, $3) \
+    order by delete_at, id limit $4";
+pub(super) const SPENDERS: &str = "select id, outputs, spenders from utxo_txs where id = any($1)";
+pub(super) const MORE_SPENDERS: &str = "select tx, page, spenders from utxo_spender_pages \
+    where tx = any($1) and (tx, page) > ($2, $3) order by tx, page limit $4";
+pub(super) const SETTLED: &str =
+    "select txid from utxo_txs where txid = any($1) and not cut and mined_at <= $2";
+pub(super) const DOOMED: &str =
+    "select id, txid, external from utxo_txs where cut order by id limit $1";
+/// Newest first, as far as one can tell from an index by delete-at-height.
+pub(super) const EXTERNAL: &str = "select txid, external from ( \
+        (select id, txid, external from utxo_txs where external is not null and not cut \
+            and delete_at is null order by delete_at desc, id desc limit $2) \
+        union all \
+        (select id, txid, external from utxo_txs where external is not null and not cut \
+            and delete_at > $1 order by delete_at desc, id desc limit $2) \
+    ) sample order by id desc limit $2";
+pub(super) const COUNTS: &str = "select \
+    (select count(*) from utxo_txs where unmined_since is not null), \
+    (select count(*) from utxo_txs where delete_at <= $1), \
+    (select count(*) from utxo_txs where preserve_until is not null), \
+    (select count(*) from utxo_txs where cut)";
+/// How many records there are the statistics say at once, and the last `vacuum` otherwise. What is free
+/// is what their average width leaves of the pages.
+pub(super) const SIZES: &str = "select records, \
+    pg_total_relation_size('utxo_txs') + pg_total_relation_size('utxo_spender_pages') \
+        + pg_total_relation_size('utxo_holds'), \
+    greatest(0, pg_relation_size('utxo_txs') - records * (28 + width)) \
+    from (select coalesce(nullif(pg_stat_get_live_tuples(oid), 0), \
+            greatest(0, reltuples)::bigint) as records \
+        from pg_class where oid = 'utxo_txs'::regclass) r, \
+    (select coalesce(sum(avg_width * (1 - null_frac)), 8192)::bigint as width from pg_stats \
+        where schemaname = current_schema and tablename = 'utxo_txs') w";
+
+/// The rows of a statement.
+async fn query(
+    client: &Client,
+    sql: &str,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, UtxoError> {
+    let statement = client.prepare_cached(sql).await.told(DOING)?;
+    Ok(client.query(&statement, params).await.told(DOING)?)
+}
+
+fn field<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    at: usize,
+) -> Result<T, UtxoError> {
+    Ok(row.try_get(at).told(DOING)?)
+}
+
+fn height(row: &Row, at: usize) -> Result<Option<Height>, UtxoError> {
+    field::<Option<i64>>(row, at)?.map(codec::height).transpose()
+}
+
+pub(super) async fn get(client: &Client, txid: TxId) -> Result<Option<Record>, UtxoError> {
+    let rows = query(client, GET, &[&txid.0.as_slice()]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let total = count(field(row, 1)?)?;
+    let cut: bool = field(row, 5)?;
+    let mut outputs = codec::Page::decode(field(row, 11)?, total, 0)?.all()?;
+    let more: Vec<&[u8]> = field(row, 14)?;
+    if more.len() + 1 == pages(total) as usize {
+        for (page, bytes) in (1..).zip(more) {
+            outputs.extend(codec::Page::decode(bytes.to_vec(), total, page)?.all()?);
+        }
+    } else if !cut {
+        // Of a record that is cut they may be gone already.
+        return Err(UtxoError::damaged("spenders", "a page is missing"));
+    }
+    let inputs = codec::decode_inputs(field(row, 12)?)?;
+    let held_by: Vec<&[u8]> = field(row, 15)?;
+    Ok(Some(Record {
+        txid,
+        inputs: inputs.iter().map(|input| input.spends).collect(),
+        outputs,
+        coinbase: field(row, 2)?,
+        conflicting: field(row, 3)?,
+        spending: field(row, 4)?,
+        blocks: codec::decode_blocks(field(row, 10)?)?,
+        unmined_since: height(row, 7)?,
+        delete_at_height: height(row, 8)?,
+        preserve_until: height(row, 9)?,
+        external: kind(field(row, 6)?)?,
+        cut,
+        body: Bytes::copy_from_slice(field(row, 13)?),
+        held_by: held_by.into_iter().map(decode_txid).collect::<Result<_, _>>()?,
+    }))
+}
+
+/// A page of a listing by height and row. It ends early where its rows are large, and then goes on.
+async fn page<T>(
+    client: &Client,
+    sql: &str,
+    (height, after, limit): (Height, Option<Mark>, usize),
+    more: Option<i32>,
+    decode: impl Fn(&Row) -> Result<(T, usize), UtxoError>,
+) -> Result<Page<T, Mark>, UtxoError> {
+    let from = after.unwrap_or(Mark::BEGIN);
+    let (height, most) = (codec::stored(height)?, limited(limit));
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&height, &from.height, &from.id, &most];
+    params.extend(more.as_ref().map(|more| more as &(dyn ToSql + Sync)));
+    let statement = client.prepare_cached(sql).await.told(DOING)?;
+    let rows = client.query_raw(&statement, params).await.told(DOING)?;
+    let mut rows = pin!(rows);
+    let mut page = Page { items: Vec::with_capacity(limit.min(1024)), next: None };
+    let mut bytes = 0;
+    while let Some(row) = rows.try_next().await.told(DOING)? {
+        let (item, size) = decode(&row)?;
+        page.items.push(item);
+        bytes += size;
+        if page.items.len() == limit || bytes > PAGE_BYTES {
+            page.next = Some(Mark { height: field(&row, 0)?, id: field(&row, 1)? });
+            break;
+        }
+    }
+    Ok(page)
+}
+
+pub(super) async fn old_unmined(
+    client: &Client,
+    cutoff: Height,
+    after: Option<Mark>,
+    limit: usize,
+) -> Result<Page<Unmined, Mark>, UtxoError> {
+    page(client, OLD_UNMINED, (cutoff, after, limit), None, |row| {
+        let inputs: &[u8] = field(row, 3)?;
+        let parents: BTreeSet<TxId> =
+            codec::decode_inputs(inputs)?.iter().map(|input| input.spends.txid).collect();
+        let parents = parents.into_iter().collect();
+        Ok((Unmined { txid: decode_txid(field(row, 2)?)?, parents }, inputs.len()))
+    })
+    .await
+}
+
+pub(super) async fn due(
+    client: &Client,
+    height: Height,
+    after: Option<Mark>,
+    limit: usize,
+) -> Result<Page<Key, Mark>, UtxoError> {
+    let light = i32::try_from(LIGHT).unwrap_or(i32::MAX);
+    page(client, DUE, (height, after, limit), Some(light), |row| {
+        let inputs: Option<&[u8]> = field(row, 5)?;
+        let key = Key {
+            id: field(row, 1)?,
+            txid: decode_txid(field(row, 2)?)?,
+            outputs: count(field(row, 3)?)?,
+            external: kind(field(row, 4)?)?,
+            inputs: inputs.map(codec::decode_inputs).transpose()?,
+        };
+        Ok((key, inputs.map_or(0, <[u8]>::len)))
+    })
+    .await
+}
+
+/// What is being found out about spenders, in questions of at most so many.
+struct Spenders<'a> {
+    client: &'a Client,
+    deep: Option<i64>,
+    batch: usize,
+    /// Who is asked about, and whose spenders they are.
+    asked: BTreeMap<TxId, BTreeSet<i64>>,
+    unstable: HashSet<i64>,
+}
+
+impl Spenders<'_> {
+    async fn add(&mut self, id: i64, slots: Vec<Slot>) -> Result<(), UtxoError> {
+        for slot in slots {
+            // A spender that is pruned was settled before; a coin has none.
+            let Slot::Spent { by, .. } = slot else { continue };
+            self.asked.entry(by).or_default().insert(id);
+            if self.asked.len() >= self.batch.max(1) {
+                self.ask().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Result<(), UtxoError> {
+        let mut asked = std::mem::take(&mut self.asked);
+        // Nothing is deep enough without a depth.
+        if let Some(deep) = self.deep.filter(|_| !asked.is_empty()) {
+            for row in query(self.client, SETTLED, &[&bytes_of(asked.keys()), &deep]).await? {
+                asked.remove(&decode_txid(field(&row, 0)?)?);
+            }
+        }
+        self.unstable.extend(asked.into_values().flatten());
+        Ok(())
+    }
+}
+
+pub(super) async fn unstable(
+    client: &Client,
+    keys: &[Key],
+    deep: Option<Height>,
+    batch: usize,
+) -> Result<Vec<bool>, UtxoError> {
+    let deep = deep.map(codec::stored).transpose()?;
+    let (asked, unstable) = (BTreeMap::new(), HashSet::new());
+    let mut spenders = Spenders { client, deep, batch, asked, unstable };
+    let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
+    let mut totals = BTreeMap::new();
+    for row in query(client, SPENDERS, &[&ids]).await? {
+        let (id, outputs) = (field(&row, 0)?, count(field(&row, 1)?)?);
+        spenders.add(id, codec::Page::decode(field(&row, 2)?, outputs, 0)?.all()?).await?;
+        if pages(outputs) > 1 {
+            totals.insert(id, outputs);
+        }
+    }
+    let ids: Vec<i64> = totals.keys().copied().collect();
+    let mut from = (!ids.is_empty()).then_some((0_i64, 0_i32));
+    while let Some((tx, page)) = from.take() {
+        let rows = query(client, MORE_SPENDERS, &[&ids, &tx, &page, &PAGES_AT_ONCE]).await?;
+        for row in &rows {
+            let (id, page) = (field(row, 0)?, field(row, 1)?);
+            let outputs = totals.get(&id).copied().unwrap_or_default();
+            let slots = codec::Page::decode(field(row, 2)?, outputs, count(page)?)?.all()?;
+            spenders.add(id, slots).await?;
+            from = Some((id, page));
+        }
+    }
+    spenders.ask().await?;
+    Ok(keys.iter().map(|key| spenders.unstable.contains(&key.id)).collect())
+}
+
+pub(super) async fn doomed(client: &Client, limit: usize) -> Result<Vec<Doomed<Key>>, UtxoError> {
+    let rows = query(client, DOOMED, &[&limited(limit)]).await?;
+    let decode = |row: &Row| {
+        let (txid, external) = (decode_txid(field(row, 1)?)?, kind(field(row, 2)?)?);
+        let key = Key { id: field(row, 0)?, txid, outputs: 0, external, inputs: None };
+        Ok(Doomed { key, txid, external })
+    };
+    rows.iter().map(decode).collect()
+}
+
+pub(super) async fn external_sample(
+    client: &Client,
+    not_due: Option<Height>,
+    limit: usize,
+) -> Result<Vec<(TxId, FileKind)>, UtxoError> {
+    // Every height is above this one.
+    let above = not_due.map_or(Ok(-1), codec::stored)?;
+    let mut sample = Vec::new();
+    for row in query(client, EXTERNAL, &[&above, &limited(limit)]).await? {
+        let txid = decode_txid(field(&row, 0)?)?;
+        sample.extend(kind(field(&row, 1)?)?.map(|kind| (txid, kind)));
+    }
+    Ok(sample)
+}
+
+pub(super) async fn counts(client: &Client, height: Height) -> Result<Counts, UtxoError> {
+    let height = codec::stored(height).unwrap_or(i64::MAX);
+    let counts = query(client, COUNTS, &[&height]).await?;
+    let sizes = query(client, SIZES, &[]).await?;
+    let number = |rows: &[Row], at: usize| -> Result<u64, UtxoError> {
+        let number: i64 = rows.first().map_or(Ok(0), |row| field(row, at))?;
+        Ok(u64::try_from(number).unwrap_or(0))
+    };
+    Ok(Counts {
+        records: number(&sizes, 0)?,
+        unmined: number(&counts, 0)?,
+        due: number(&counts, 1)?,
+        preserved: number(&counts, 2)?,
+        cut: number(&counts, 3)?,
+        size_bytes: number(&sizes, 1)?,
+        free_bytes: number(&sizes, 2)?,
+    })
+}
+
+pub(super) async fn note(client: &Client, name: &str) -> Result<Option<String>, UtxoError> {
+    let rows = query(client, "select value from utxo_meta where key = $1", &[&name]).await?;
+    rows.first().map(|row| field(row, 0)).transpose()
+}
+
+pub(super) async fn jobs(client: &Client) -> Result<Vec<Job>, UtxoError> {
+    let rows = query(client, "select job from utxo_jobs order by id desc", &[]).await?;
+    let decode = |row: &Row| {
+        serde_json::from_str(field(row, 0)?)
+            .map_err(|error| UtxoError::damaged("a job", error.to_string()))
+    };
+    rows.iter().map(decode).collect()
+}

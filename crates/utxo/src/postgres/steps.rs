@@ -1,0 +1,202 @@
+//! Steps that change records: rows are locked, a slate changes them, and they go back, all in one
+//! transaction.
+//!
+//! Which rows are locked decides races with a prune. Whoever adds a hold on a record, or changes what
+//! makes it due, holds the lock of its row until that is committed; a prune takes the same lock first
+//! and looks only then. So one of two happens: the prune sees the change, or the step finds the record
+//! gone.
+
+use std::collections::{BTreeSet, HashSet};
+
+use futures_util::future;
+use secateur_core::Height;
+use secateur_sql::postgres::{GenericClient as _, Postgres, Transaction};
+
+use crate::UtxoError;
+use crate::codec::{self, Input};
+use crate::rule::Rules;
+use crate::slate::{Row, Slate};
+use crate::store::{Created, Preserved};
+use crate::types::{BlockId, NewTx, OutPoint, TxId};
+
+use super::rows::{self, bytes_of, limited, txid as decode_txid};
+use super::trip::{Tried as _, Trip};
+use super::write;
+
+const DOING: &str = "changing records";
+
+const NEXT_IDS: &str = "select nextval('utxo_txs_id_seq') from generate_series(1, $1::bigint)";
+const INPUTS: &str = "select id, txid, inputs from utxo_txs where txid = any($1)";
+pub(super) const EXPIRED: &str = "select id from utxo_txs where preserve_until <= $1 \
+    order by preserve_until, id limit $2";
+
+/// Numbers of rows that were never used.
+async fn next_ids(transaction: &Transaction<'_>, wanted: usize) -> Result<Vec<i64>, Trip> {
+    let next = transaction.prepare_cached(NEXT_IDS).await.tried(DOING)?;
+    let rows = transaction.query(&next, &[&limited(wanted)]).await.tried(DOING)?;
+    rows.iter().map(|row| row.try_get(0).tried(DOING)).collect()
+}
+
+/// What transactions spend, as it is now. Nothing is locked: what follows has to look again.
+async fn inputs_of(
+    transaction: &Transaction<'_>,
+    txids: &[TxId],
+) -> Result<Vec<(i64, TxId, Vec<Input>)>, Trip> {
+    let select = transaction.prepare_cached(INPUTS).await.tried(DOING)?;
+    let rows = transaction.query(&select, &[&bytes_of(txids)]).await.tried(DOING)?;
+    let decode = |row: &tokio_postgres::Row| {
+        let inputs = codec::decode_inputs(row.try_get(2).tried(DOING)?)?;
+        Ok((row.try_get(0).tried(DOING)?, decode_txid(row.try_get(1).tried(DOING)?)?, inputs))
+    };
+    rows.iter().map(decode).collect()
+}
+
+pub(super) async fn create(
+    database: &Postgres,
+    rules: Rules,
+    txs: &[NewTx],
+    height: Height,
+) -> Result<Vec<Result<Created, UtxoError>>, Trip> {
+    let mut client = database.client().await?;
+    let transaction = client.transaction().await.tried(DOING)?;
+    let children: Vec<TxId> = txs.iter().map(|tx| tx.txid).collect();
+    let outputs = || txs.iter().flat_map(|tx| tx.inputs.iter().copied());
+    let wanted = children.iter().copied().chain(outputs().map(|output| output.txid)).collect();
+    let (found, ids) = future::join(
+        rows::lock_by_txid(&transaction, &wanted, &children),
+        next_ids(&transaction, txs.len()),
+    )
+    .await;
+    let (mut found, ids) = (found?, ids?);
+    rows::load_pages(&transaction, &mut found, outputs()).await?;
+    let mut slate = Slate::new(rules, height, found);
+    let created = txs.iter().zip(ids).map(|(tx, id)| slate.create(tx, id)).collect();
+    write::store(&transaction, &slate, txs).await?;
+    transaction.commit().await.tried(DOING)?;
+    Ok(created)
+}
+
+/// A step about one transaction and those that it spends.
+pub(super) async fn with_parents(
+    database: &Postgres,
+    rules: Rules,
+    height: Height,
+    txid: TxId,
+    step: impl Fn(&mut Slate) -> Result<(), UtxoError>,
+) -> Result<(), Trip> {
+    let mut client = database.client().await?;
+    let transaction = client.transaction().await.tried(DOING)?;
+    let spends = |inputs: &[Input]| inputs.iter().map(|input| input.spends).collect();
+    let known = inputs_of(&transaction, &[txid]).await?;
+    let known: Vec<OutPoint> = known.first().map_or_else(Vec::new, |known| spends(&known.2));
+    let wanted = known.iter().map(|output| output.txid).chain([txid]).collect();
+    let mut found = rows::lock_by_txid(&transaction, &wanted, &[txid]).await?;
+    // It may have gone and come back in between.
+    let child = found.iter().find(|row| row.txid == txid);
+    if child.is_some_and(|child| known != spends(&child.inputs)) {
+        return Err(Trip::changed());
+    }
+    rows::load_pages(&transaction, &mut found, known).await?;
+    let mut slate = Slate::new(rules, height, found);
+    step(&mut slate)?;
+    write::store(&transaction, &slate, &[]).await?;
+    transaction.commit().await.tried(DOING)
+}
+
+/// A step about each of these and nothing else, all or none.
+pub(super) async fn for_each(
+    database: &Postgres,
+    rules: Rules,
+    height: Height,
+    txids: &[TxId],
+    step: impl Fn(&mut Slate, TxId) -> Result<(), UtxoError>,
+) -> Result<(), Trip> {
+    let mut client = database.client().await?;
+    let transaction = client.transaction().await.tried(DOING)?;
+    let wanted = txids.iter().copied().collect();
+    let found = rows::lock_by_txid(&transaction, &wanted, &[]).await?;
+    let mut slate = Slate::new(rules, height, found);
+    txids.iter().try_for_each(|txid| step(&mut slate, *txid))?;
+    write::store(&transaction, &slate, &[]).await?;
+    transaction.commit().await.tried(DOING)
+}
+
+/// Takes transactions out of a block. Out of their last one they hold their parents again, so the
+/// parents' rows are locked as well: a prune that is about to delete one waits, and sees the hold.
+pub(super) async fn unset_mined(
+    database: &Postgres,
+    rules: Rules,
+    height: Height,
+    txids: &[TxId],
+    block: BlockId,
+) -> Result<(), Trip> {
+    let mut client = database.client().await?;
+    let transaction = client.transaction().await.tried(DOING)?;
+    let known = inputs_of(&transaction, txids).await?;
+    let parents = |inputs: &[Input]| inputs.iter().map(|input| input.parent).collect::<Vec<_>>();
+    let mut wanted: BTreeSet<i64> = BTreeSet::new();
+    for (id, _, inputs) in &known {
+        wanted.insert(*id);
+        wanted.extend(parents(inputs));
+    }
+    let ids: Vec<i64> = wanted.iter().copied().collect();
+    let found = rows::lock_by_id(&transaction, &ids, txids).await?;
+    // Whoever let its inputs go and spent them again has other parents now.
+    let is_known = |row: &Row| parents(&row.inputs).iter().all(|parent| wanted.contains(parent));
+    let here: HashSet<i64> = found.iter().map(|row| row.id).collect();
+    if !known.iter().all(|(id, ..)| here.contains(id)) || !found.iter().all(is_known) {
+        return Err(Trip::changed());
+    }
+    let mut slate = Slate::new(rules, height, found);
+    txids.iter().try_for_each(|txid| slate.unset_mined(*txid, block))?;
+    write::store(&transaction, &slate, &[]).await?;
+    transaction.commit().await.tried(DOING)
+}
+
+pub(super) async fn preserve(
+    database: &Postgres,
+    rules: Rules,
+    txids: &[TxId],
+    until: Height,
+) -> Result<Preserved, Trip> {
+    let mut client = database.client().await?;
+    let transaction = client.transaction().await.tried(DOING)?;
+    let wanted = txids.iter().copied().collect();
+    let found = rows::lock_by_txid(&transaction, &wanted, &[]).await?;
+    let mut slate = Slate::new(rules, 0, found);
+    let mut preserved = Preserved::default();
+    for txid in txids {
+        if slate.preserve(*txid, until) { preserved.kept += 1 } else { preserved.missing += 1 }
+    }
+    write::store(&transaction, &slate, &[]).await?;
+    transaction.commit().await.tried(DOING)?;
+    Ok(preserved)
+}
+
+pub(super) async fn expire(
+    database: &Postgres,
+    rules: Rules,
+    height: Height,
+    limit: usize,
+) -> Result<u64, Trip> {
+    let mut client = database.client().await?;
+    let transaction = client.transaction().await.tried(DOING)?;
+    let select = transaction.prepare_cached(EXPIRED).await.tried(DOING)?;
+    let bounds = (codec::stored(height)?, limited(limit));
+    let ended = transaction.query(&select, &[&bounds.0, &bounds.1]).await.tried(DOING)?;
+    let ended: Vec<i64> =
+        ended.iter().map(|row| row.try_get(0).tried(DOING)).collect::<Result<_, _>>()?;
+    if ended.is_empty() {
+        return Ok(0);
+    }
+    let found = rows::lock_by_id(&transaction, &ended, &[]).await?;
+    let txids: Vec<TxId> = found.iter().map(|row| row.txid).collect();
+    let mut slate = Slate::new(rules, height, found);
+    // A preservation that was made longer in between is left alone.
+    for txid in &txids {
+        slate.expire(*txid);
+    }
+    write::store(&transaction, &slate, &[]).await?;
+    transaction.commit().await.tried(DOING)?;
+    Ok(ended.len() as u64)
+}

@@ -1,0 +1,268 @@
+//! The events of a chain, listened to for ever: a connection that breaks is made again, and what was
+//! missed meanwhile is asked for.
+//!
+//! A notification only says that something happened. Where the chain's top is, and whether its
+//! transactions are set mined, the chain is asked; so that a burst of notifications is one question, and
+//! one that is lost is made up for by the next look.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use secateur_core::Height;
+use secateur_proto::teranode::blockchain::blockchain_api_client::BlockchainApiClient;
+use secateur_proto::teranode::blockchain::{
+    GetStateRequest, Notification, NotificationType, SubscribeRequest,
+};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+use super::{ChainOptions, Failed, MAX_MESSAGE, in_time};
+use crate::UtxoError;
+use crate::events::Event;
+use crate::metrics::Unheard;
+use crate::service::Service;
+use crate::store::UtxoStore;
+
+const WHAT: &str = "blockchain service";
+/// Who we say that we are.
+const SOURCE: &str = "secateur-utxo";
+/// Under this key a chain keeps how far its persister is.
+const PERSISTER: &str = "BlockPersisterHeight";
+/// Under this name a notification has its height.
+const HEIGHT: &str = "height";
+/// How soon a block is looked at again whose transactions are not set mined yet.
+const SOON: Duration = Duration::from_millis(500);
+/// Notifications that are taken in before the chain is asked what came of them.
+const BURST: usize = 1_000;
+
+/// Listens to a chain until it is told to stop. It must be called inside a runtime.
+pub async fn follow<S: UtxoStore>(
+    service: &Service<S>,
+    options: &ChainOptions,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), UtxoError> {
+    let client =
+        BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
+    let mut listener = Listener { service, options, client, head: None };
+    let listening = async {
+        let mut pause = options.pauses.0;
+        loop {
+            let began = Instant::now();
+            let error = listener.session().await;
+            service.metrics().chain_lost();
+            // A connection that held for a while begins with a short pause again.
+            if began.elapsed() > options.pauses.1 {
+                pause = options.pauses.0;
+            }
+            let seconds = pause.as_secs_f64();
+            tracing::warn!(%error, seconds, "the chain is not heard; it is tried again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(options.pauses.1);
+        }
+    };
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => Ok(()),
+        never = listening => never,
+    }
+}
+
+/// What a persister has written.
+#[derive(Debug, Clone, Copy)]
+enum Persister {
+    /// It has to be asked for.
+    Ask,
+    /// It was told, or nothing was.
+    Told(Option<Height>),
+}
+
+/// What some notifications say.
+#[derive(Debug, Default)]
+struct News {
+    /// Something is new about blocks.
+    blocks: bool,
+    /// A height that a persister reported, past what is known to be the chain's top.
+    persisted: Option<Height>,
+}
+
+struct Listener<'a, S> {
+    service: &'a Service<S>,
+    options: &'a ChainOptions,
+    client: BlockchainApiClient<Channel>,
+    /// The chain's top, as it last said.
+    head: Option<Height>,
+}
+
+impl<S: UtxoStore> Listener<'_, S> {
+    /// One connection, until it breaks.
+    async fn session(&mut self) -> UtxoError {
+        match self.listen().await {
+            Ok(()) => UtxoError::Service {
+                what: WHAT,
+                reason: "it ended the subscription".into(),
+                retryable: true,
+            },
+            Err(failed) => failed.into(),
+        }
+    }
+
+    async fn listen(&mut self) -> Result<(), Failed> {
+        self.head = None;
+        let mut next_look = self.look(Persister::Ask).await?;
+        self.service.metrics().chain_heard();
+        let mut subscriber = self.client.clone();
+        let request = SubscribeRequest { source: SOURCE.into() };
+        // Some servers answer only with the first notification, so nothing waits for it.
+        let mut subscribing = Box::pin(subscriber.subscribe(request));
+        let mut stream: Option<Streaming<Notification>> = None;
+        loop {
+            tokio::select! {
+                opened = &mut subscribing, if stream.is_none() => {
+                    stream = Some(opened.map_err(broken)?.into_inner());
+                    // What happened between the last look and now was told to nobody.
+                    next_look = self.look(Persister::Ask).await?;
+                }
+                told = hear(&mut stream) => {
+                    let Some(first) = told.map_err(broken)? else { return Ok(()) };
+                    let news = self.take_in(first, &mut stream)?;
+                    if news.blocks || news.persisted.is_some() {
+                        next_look = self.look(Persister::Told(news.persisted)).await?;
+                    }
+                }
+                () = tokio::time::sleep_until(next_look) => {
+                    next_look = self.look(Persister::Ask).await?;
+                }
+            }
+        }
+    }
+
+    /// Takes in what has come.
+    fn take_in(
+        &self,
+        first: Notification,
+        stream: &mut Option<Streaming<Notification>>,
+    ) -> Result<News, Failed> {
+        let mut news = News::default();
+        let mut next = Some(first);
+        for _ in 0..BURST {
+            let Some(told) = next.take() else { break };
+            match NotificationType::try_from(told.r#type) {
+                Ok(NotificationType::Block) => {
+                    // Which block is on top the chain is asked.
+                    news.blocks |= self.height_of(&told).is_some();
+                }
+                Ok(NotificationType::BlockMinedUnset) => news.blocks = true,
+                Ok(NotificationType::BlockPersisted) => match self.height_of(&told) {
+                    // The chain may have moved on since it was asked; or this is a lie.
+                    Some(height) if Some(height) > self.head => news.persisted = Some(height),
+                    Some(height) => self.persisted(height),
+                    None => {}
+                },
+                // What the node as a whole is doing, and what nobody here knows.
+                Ok(_) | Err(_) => {}
+            }
+            next = match stream.as_mut().and_then(|stream| stream.message().now_or_never()) {
+                Some(Ok(told)) => told,
+                Some(Err(status)) => return Err(broken(status)),
+                None => None,
+            };
+        }
+        Ok(news)
+    }
+
+    /// The height that a notification tells, if it is one.
+    fn height_of(&self, told: &Notification) -> Option<Height> {
+        let text = told.metadata.as_ref().and_then(|metadata| metadata.metadata.get(HEIGHT));
+        let Some(text) = text else {
+            self.pass_over(Unheard::NoHeight, told.r#type, "");
+            return None;
+        };
+        // Heights of such a chain have 32 bits.
+        let height = text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
+        if height.is_none() {
+            self.pass_over(Unheard::NotAHeight, told.r#type, text);
+        }
+        height.map(Height::from)
+    }
+
+    fn pass_over(&self, why: Unheard, kind: i32, text: &str) {
+        self.service.metrics().unheard(why);
+        let (why, text) = (why.name(), super::words(text));
+        tracing::warn!(why, kind, text, "a notification of the chain is passed over");
+    }
+
+    /// A persister's height: it never goes back, and never past the chain's top.
+    fn persisted(&self, height: Height) {
+        let kind = NotificationType::BlockPersisted.into();
+        let known = self.service.standing().borrow().persisted;
+        if self.head.is_none_or(|head| height > head) {
+            self.pass_over(Unheard::BeyondTheHead, kind, &height.to_string());
+        } else if known.is_some_and(|known| height < known) {
+            self.pass_over(Unheard::Backwards, kind, &height.to_string());
+        } else {
+            self.service.hear(Event::Persisted { height });
+        }
+    }
+
+    /// Asks where the chain is. Answers when to look again.
+    async fn look(&mut self, persister: Persister) -> Result<Instant, Failed> {
+        let timeout = self.options.timeout;
+        let persisted = match persister {
+            Persister::Ask => self.ask_persisted().await?,
+            Persister::Told(height) => height,
+        };
+        let best = in_time(WHAT, timeout, self.client.get_best_block_header(())).await?;
+        let head = Height::from(best.height);
+        self.head = Some(head);
+        // Before the block: whether blocks count depends on it.
+        match (persister, persisted) {
+            // The state itself may go back: a persister that begins anew has to be waited for.
+            (Persister::Ask, Some(height)) if height <= head => {
+                self.service.hear(Event::Persisted { height });
+            }
+            (_, Some(height)) => self.persisted(height),
+            (_, None) => {}
+        }
+        self.service.hear(Event::Block { height: head, mined_set: best.mined_set });
+        let wait = if best.mined_set { self.options.silence } else { SOON };
+        Ok(Instant::now() + wait.min(self.options.silence))
+    }
+
+    /// How far a persister is, if there is one.
+    async fn ask_persisted(&mut self) -> Result<Option<Height>, Failed> {
+        let request = GetStateRequest { key: PERSISTER.into() };
+        let asked = in_time(WHAT, self.options.timeout, self.client.get_state(request)).await;
+        let data = match asked {
+            Ok(state) => state.data,
+            Err(Failed { status: Some(status), .. }) if is_absent(&status) => return Ok(None),
+            Err(failed) => return Err(failed),
+        };
+        let little_endian = |bytes: &[u8; 4]| {
+            bytes.iter().rev().fold(0, |sum, byte| sum << 8 | Height::from(*byte))
+        };
+        let height = data.first_chunk().map(little_endian);
+        // A persister that has written nothing yet is none.
+        Ok(height.filter(|height| *height > 0))
+    }
+}
+
+/// Whether an answer means that there is no such state.
+fn is_absent(status: &Status) -> bool {
+    let said = status.message().to_ascii_lowercase();
+    status.code() == Code::NotFound || said.contains("not found") || said.contains("no rows")
+}
+
+fn broken(status: Status) -> Failed {
+    Failed { what: WHAT, status: Some(status) }
+}
+
+/// The next notification; it waits for ever while there is no subscription.
+async fn hear(
+    stream: &mut Option<Streaming<Notification>>,
+) -> Result<Option<Notification>, Status> {
+    match stream {
+        Some(stream) => stream.message().await,
+        None => std::future::pending().await,
+    }
+}

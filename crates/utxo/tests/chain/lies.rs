@@ -1,0 +1,72 @@
+//! What cannot be a height is counted and changes nothing, and neither does what contradicts the chain.
+
+use crate::world::{Rig, World, notification, options};
+
+const UNHEARD: &str = "secateur_utxo_chain_unheard_total";
+
+#[tokio::test]
+async fn heights_that_are_none_are_counted_and_change_nothing() {
+    let world = World::at(50);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(50)).await;
+    world.heard_by(1).await;
+    world.persisted(40);
+    rig.stands(|stands| stands.persisted == Some(40)).await;
+    for kind in [2, 7] {
+        world.tell(notification(kind, None));
+        for text in ["", "abc", "-1", "+41", " 41", "41.0", "0x29", "4294967296", "٤١"] {
+            world.tell(notification(kind, Some(text)));
+        }
+    }
+    // Past the top, and backwards.
+    world.persisted(51);
+    rig.stands(|stands| stands.persisted == Some(40)).await;
+    world.persisted(39);
+    // Said last, and true.
+    world.persisted(45);
+    let stands = rig.stands(|stands| stands.persisted == Some(45)).await;
+    assert_eq!((stands.head, stands.processed), (Some(50), Some(50)));
+    assert_eq!(rig.counted(&format!("{UNHEARD}{{reason=\"no_height\"}}")), 2);
+    assert_eq!(rig.counted(&format!("{UNHEARD}{{reason=\"not_a_height\"}}")), 18);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_persister_is_not_believed_past_the_top_nor_backwards() {
+    let world = World::at(50);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    world.heard_by(1).await;
+    world.persisted(40);
+    rig.stands(|stands| stands.persisted == Some(40)).await;
+    for (lie, reason) in [(51, "beyond_the_head"), (u32::MAX, "beyond_the_head"), (39, "backwards")]
+    {
+        let line = format!("{UNHEARD}{{reason=\"{reason}\"}}");
+        let before = rig.counted(&line);
+        world.persisted(lie);
+        let height = rig.service.standing().borrow().persisted.unwrap() + 1;
+        while rig.counted(&line) == before {
+            tokio::task::yield_now().await;
+        }
+        world.persisted(u32::try_from(height).unwrap());
+        let stands = rig.stands(|stands| stands.persisted == Some(height)).await;
+        assert_eq!(stands.head, Some(50));
+    }
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_ends_the_connection_and_nothing_else() {
+    let world = World::at(5);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(5)).await;
+    world.heard_by(1).await;
+    world.tell(notification(2, Some(&"9".repeat(8 << 20))));
+    world.heard_by(2).await;
+    world.block(6);
+    rig.stands(|stands| stands.processed == Some(6)).await;
+    assert_eq!(rig.counted("secateur_utxo_chain_losses_total"), 1);
+    rig.end().await;
+}

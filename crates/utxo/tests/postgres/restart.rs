@@ -1,0 +1,65 @@
+//! A server that is away, before a store is opened and while it is used; and what shares it.
+
+use secateur_sql::postgres::{Address, PostgresOptions};
+use secateur_utxo::{Fate, PostgresStore, Sweep, UtxoStore as _};
+
+use crate::conformance::rig::{RULES, add, coins, get, id, is_here, mine, pays};
+use crate::conformance::sweeps::due;
+use crate::fixture::{self, Server, Stop};
+use crate::races::connect;
+use crate::suite::open_at;
+
+#[tokio::test]
+async fn a_server_that_is_away_is_an_error_that_may_pass_and_nothing_is_lost() {
+    let mut server = Server::start();
+    let url = server.database();
+    server.stop(Stop::Fast);
+    let address = Address::parse(&url).unwrap();
+    let away = PostgresStore::open(&address, PostgresOptions::default(), RULES).await.unwrap_err();
+    assert!(away.is_retryable(), "{away}");
+    server.run();
+    let store = open_at(&url, RULES).await;
+    coins(&store, 3).await;
+    add(&store, 6, vec![pays(2, &[(1, 0)], 0), pays(3, &[(1, 1)], 0)]).await;
+    mine(&store, 7, &[2]).await;
+    let keys = due(&store, 17).await;
+    assert_eq!(keys.len(), 1);
+
+    for how in [Stop::Fast, Stop::Crash] {
+        // A deletion that is acknowledged may come back after a power cut, but not after this.
+        server.stop(how);
+        let sweep = Sweep { height: 17, external: true };
+        let errors = [
+            store.delete(keys.clone(), sweep).await.map(drop).unwrap_err(),
+            store.due(17, None, 9).await.map(drop).unwrap_err(),
+            store.create(vec![pays(4, &[(3, 0)], 0)], 8).await.map(drop).unwrap_err(),
+            store.counts(17).await.map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.is_retryable(), "{error}");
+        }
+        server.run();
+        assert!(is_here(&store, 2).await);
+        assert_eq!(get(&store, 1).await.held_by, [id(3)]);
+    }
+    let sweep = Sweep { height: 17, external: true };
+    assert_eq!(store.delete(keys, sweep).await.unwrap(), [Fate::Deleted]);
+}
+
+#[tokio::test]
+async fn a_store_shares_a_database_and_opens_again_as_it_was() {
+    let url = fixture::database();
+    let client = connect(&url).await;
+    // The names that an index has.
+    client
+        .batch_execute("create table meta (key text); create table schema_migrations (x bigint)")
+        .await
+        .unwrap();
+    coins(&open_at(&url, RULES).await, 1).await;
+    let store = open_at(&url, RULES).await;
+    assert_eq!(get(&store, 1).await.outputs.len(), 1);
+    assert!(!store.address().contains("password"), "{}", store.address());
+    let foreign = "select count(*) from pg_class where relkind = 'r' \
+        and relnamespace = 'public'::regnamespace and relname !~ '^utxo_'";
+    assert_eq!(client.query_one(foreign, &[]).await.unwrap().get::<_, i64>(0), 2);
+}
