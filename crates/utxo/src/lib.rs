@@ -35,8 +35,7 @@ extern crate self as secateur_utxo;
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::redundant_closure_for_method_calls,
-    reason = "a test fails by panicking; and its types have other paths where it is at home"
+    reason = "a test fails by panicking"
 )]
 mod conformance;
 #[cfg(all(test, feature = "aerospike"))]

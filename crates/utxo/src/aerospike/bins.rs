@@ -182,6 +182,8 @@ pub(super) struct Main {
     /// Its other pages.
     pub(super) tally: Vec<Tally>,
     pub(super) rest: Rest,
+    /// At which height it was cut.
+    pub(super) cut_at: Option<u64>,
     pub(super) stored: Stored,
 }
 
@@ -260,6 +262,7 @@ pub(super) fn decode(stored: Stored) -> Result<Main, UtxoError> {
     }
     let (first, held) = decode_page(&stored.fields, outputs, 0)?;
     let tally = decode_tally(read.bytes(TALLY)?.unwrap_or_default(), outputs)?;
+    let cut_at = read.height(CUT)?;
     let behind: u32 = tally.iter().map(|page| u32::from(page.spent)).sum();
     let row = Row {
         id: 0,
@@ -276,10 +279,10 @@ pub(super) fn decode(stored: Stored) -> Result<Main, UtxoError> {
         conflicting: read.flag(CONFLICTING)?,
         spending: read.flag(SPENDING)?,
         external: read.external()?,
-        cut: read.flag(CUT)?,
+        cut: cut_at.is_some(),
     };
     let rest = read.rest()?;
-    Ok(Main { row, held, tally, rest, stored })
+    Ok(Main { row, held, tally, rest, cut_at, stored })
 }
 
 /// Reads a page of spenders and its holds.

@@ -242,7 +242,7 @@ impl<R: Records> Engine<R> {
             unmined: self.records.count(Index::UnminedSince, i64::MAX).await?,
             due: self.records.count(Index::DeleteAt, bound(height)).await?,
             preserved: self.records.count(Index::PreserveUntil, i64::MAX).await?,
-            cut: self.records.count(Index::Cut, 1).await?,
+            cut: self.records.count(Index::Cut, i64::MAX).await?,
             size_bytes: usage.bytes,
             // What a cluster has free belongs to the namespace, not to this store.
             free_bytes: 0,

@@ -140,9 +140,10 @@ impl<R: Records> Engine<R> {
                     }
                     let mut sheet = desk.after(&slate);
                     let row = slate.row(txid).filter(|row| row.spending);
-                    let (spending, waits) =
-                        (row.is_some(), row.is_some_and(|row| row.blocks.is_empty()));
-                    sheet.hold(txid, &inputs, waits);
+                    let (spending, waits) = (row.is_some(), row.map(|row| row.blocks.is_empty()));
+                    if let Some(waits) = waits {
+                        sheet.hold(txid, &inputs, waits);
+                    }
                     if self.store(&desk, &sheet, Some(txid)).await? {
                         break spending;
                     }

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use aerospike::Value;
+use secateur_core::Height;
 
 use crate::UtxoError;
 use crate::codec::{self, Input, pages};
@@ -73,12 +74,13 @@ fn look(main: Option<&Main>, sweep: Sweep) -> Look {
 /// The write that decides.
 fn last_write(main: &Main, later: Option<bool>, sweep: Sweep) -> Result<Write, UtxoError> {
     let (name, generation) = (Name::Tx(main.row.txid), main.stored.generation);
-    let guard = Some(Guard::Due(codec::stored(sweep.height)?));
+    let height = codec::stored(sweep.height)?;
+    let guard = Some(Guard::Due(height));
     let change = match later {
         None => Change::Delete { generation: Some(generation), guard },
         Some(later) => {
             let mut fields = Fields::new();
-            fields.insert(bins::CUT.into(), Value::Int(1));
+            fields.insert(bins::CUT.into(), Value::Int(height));
             fields.insert(bins::UNMINED_SINCE.into(), Value::Nil);
             // What goes at once stays among what is due, so that the next run finds it there.
             if later {
@@ -121,7 +123,7 @@ impl<R: Records> Engine<R> {
         // It changes all the time, so it is not what it was when it was listed.
         fates.extend(left.into_iter().map(|txid| (txid, Fate::Kept(Kept::NotDue))));
         let gone: Vec<TxId> = cut.iter().map(|main| main.row.txid).collect();
-        self.remove(&cut).await?;
+        self.remove(&cut, sweep.height).await?;
         fates.extend(gone.into_iter().map(|txid| (txid, Fate::Deleted)));
         Ok(())
     }
@@ -173,8 +175,9 @@ impl<R: Records> Engine<R> {
         Ok(left)
     }
 
-    /// Removes records that are cut: their parents learn, their pages and parts go, then they.
-    async fn remove(&self, cut: &[Main]) -> Result<(), UtxoError> {
+    /// Removes records that are cut, at a height unless they say it themselves: their parents learn, their
+    /// pages and parts go, then they.
+    async fn remove(&self, cut: &[Main], height: Height) -> Result<(), UtxoError> {
         let spending: Vec<&Main> = cut.iter().filter(|main| main.row.spending).collect();
         let mut pieces: Vec<(TxId, u32, &[Input])> = Vec::new();
         let mut weight = 0;
@@ -192,7 +195,8 @@ impl<R: Records> Engine<R> {
         self.tell(&pieces).await?;
         // One that does not spend has nothing of its parents but what a step left that was cut off.
         for main in cut.iter().filter(|main| !main.row.spending) {
-            self.give_back(main.row.txid, &main.row.inputs, 0).await?;
+            let height = main.cut_at.unwrap_or(height);
+            self.give_back(main.row.txid, &main.row.inputs, height).await?;
         }
         let extras = cut.iter().flat_map(|main| {
             let txid = main.row.txid;
@@ -244,14 +248,14 @@ impl<R: Records> Engine<R> {
         for txid in once(keys) {
             let desk = self.loaded(&[txid], Want::Inputs).await?;
             let cut: Vec<Main> = desk.mains.into_values().filter(|main| main.row.cut).collect();
-            self.remove(&cut).await?;
+            self.remove(&cut, 0).await?;
         }
         Ok(())
     }
 
     pub(super) async fn doomed_some(&self, limit: usize) -> Result<Vec<Doomed<TxId>>, UtxoError> {
         let bins = &[bins::TXID, bins::EXTERNAL];
-        let query = Query { index: Index::Cut, to: 1, bins, above: None };
+        let query = Query { index: Index::Cut, to: i64::MAX, bins, above: None };
         let (found, _) = self.records.query(query, None, limit).await?;
         found
             .iter()

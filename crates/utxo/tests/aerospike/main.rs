@@ -20,9 +20,8 @@ use secateur_utxo::{AerospikeStore, ExternalFiles, Rules, UtxoStore};
 
 use crate::conformance::conformance;
 use crate::conformance::rig::{Home, RULES};
-use crate::histories::{numbers, play, rules};
+use crate::histories::{numbers, play, play_all, rules};
 
-/// How many histories; `SECATEUR_TEST_HISTORIES` says otherwise.
 const HISTORIES: u64 = 10;
 
 /// Removes everything at the end, also at a bad one.
@@ -38,48 +37,44 @@ impl Drop for Sets {
     }
 }
 
-/// Sets named by the test, so that a namespace, which never forgets the name of a set, knows few of them.
-fn address() -> String {
-    static OPENED: AtomicU32 = AtomicU32::new(0);
+/// An empty store in sets of this name.
+async fn open_at(set: &str, rules: Rules) -> AerospikeStore {
     let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
     let hosts = variable("AEROSPIKE_HOSTS").expect("AEROSPIKE_HOSTS names the cluster");
     let namespace = variable("AEROSPIKE_NAMESPACE").unwrap_or_else(|| "test".into());
+    let address = format!("aerospike://{hosts}/{namespace}?set={set}");
+    let store = AerospikeStore::open(&address, rules).await.unwrap();
+    let there = store.counts(u64::MAX).await.unwrap().records;
+    assert_eq!(there, 0, "{address} has records of a test that was killed: truncate its sets");
+    store
+}
+
+/// Sets are named by the test: a namespace never forgets the name of a set, and knows only so many.
+async fn open(rules: Rules) -> Home<AerospikeStore> {
+    static OPENED: AtomicU32 = AtomicU32::new(0);
     let mut hasher = DefaultHasher::new();
     std::thread::current().name().unwrap_or_default().hash(&mut hasher);
     let (test, n) = (hasher.finish(), OPENED.fetch_add(1, Ordering::Relaxed));
-    format!("aerospike://{hosts}/{namespace}?set=e2e_{test:016x}_{n}")
-}
-
-async fn open(rules: Rules) -> Home<AerospikeStore> {
-    let store = AerospikeStore::open(&address(), rules).await.unwrap();
-    let there = store.counts(u64::MAX).await.unwrap();
-    assert_eq!(
-        there.records,
-        0,
-        "{} has records of a test that was killed: truncate it",
-        store.address()
-    );
+    let store = open_at(&format!("e2e_{test:016x}_{n}"), rules).await;
     Home { store: store.clone(), _keeps: Box::new(Sets(store)) }
 }
 
 conformance!(open, #[ignore = "needs AEROSPIKE_HOSTS"]);
 
+async fn history(seed: u64) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let url = dir.path().join("files").to_str().unwrap().parse().unwrap();
+    let files = ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap();
+    let store = open_at(&format!("e2e_history_{seed}"), rules(&numbers(seed))).await;
+    let pruned = Box::pin(play(seed, store.clone(), files)).await;
+    store.erase().await.unwrap();
+    pruned
+}
+
 #[ignore = "needs AEROSPIKE_HOSTS"]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_histories_end_as_the_naive_model_says() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("SECATEUR_TEST_HISTORY") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SECATEUR_TEST_HISTORIES").unwrap_or(HISTORIES),
-    };
-    for seed in seeds {
-        eprintln!("replay with SECATEUR_TEST_HISTORY={seed}");
-        let dir = tempfile::tempdir().unwrap();
-        let url = dir.path().join("files").to_str().unwrap().parse().unwrap();
-        let files = ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap();
-        let home = open(rules(&numbers(seed))).await;
-        play(seed, home.store.clone(), files).await;
-    }
+#[test]
+fn ten_random_histories_end_as_the_naive_model_says() {
+    play_all(HISTORIES, |_, seed| history(seed));
 }
 
 #[ignore = "needs AEROSPIKE_HOSTS"]
