@@ -367,3 +367,125 @@ pub(super) fn new(
     }
     Ok((changed(fields, &Fields::new()), parts))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Input;
+    use crate::types::{BlockId, BlockRef, OutPoint};
+
+    fn row(outputs: u32, inputs: u32) -> Row {
+        let spends = |n| OutPoint { txid: TxId([2; 32]), n };
+        Row {
+            id: 0,
+            txid: TxId([9; 32]),
+            outputs,
+            spent: 0,
+            inputs: (0..inputs).map(|n| Input { spends: spends(n), parent: 0 }).collect(),
+            pages: (0..pages(outputs)).map(|page| (page, Page::unspent(outputs, page))).collect(),
+            blocks: vec![BlockRef { id: BlockId([4; 32]), height: 70 }],
+            unmined_since: None,
+            delete_at: Some(80),
+            preserve_until: Some(0),
+            coinbase: false,
+            conflicting: true,
+            spending: true,
+            external: Some(FileKind::Tx),
+            cut: false,
+        }
+    }
+
+    fn stored(fields: Fields) -> Stored {
+        Stored { fields, generation: 3 }
+    }
+
+    #[test]
+    fn a_record_reads_back_and_nothing_of_it_is_changed() {
+        let mut row = row(600, 2);
+        let slot = Slot::Spent { by: TxId([5; 32]), input: 1 };
+        row.pages.get_mut(&0).unwrap().set(255, slot);
+        let mut held = Held::default();
+        held.set(255, true);
+        let tally = [Tally { spent: 256, held: 7 }, Tally { spent: 1, held: 0 }];
+        let (fields, parts) = new(&row, b"bytes", held, &tally).unwrap();
+        assert!(parts.is_empty() && fields.values().all(|value| *value != Value::Nil));
+        assert_eq!(fields.get(HELD), Some(&Value::Int(8)));
+        let main = decode(stored(fields.clone())).unwrap();
+        assert_eq!((main.row.spent, main.row.inputs.clone()), (258, row.inputs.clone()));
+        assert_eq!((main.row.delete_at, main.row.preserve_until), (Some(80), Some(0)));
+        assert_eq!((main.row.external, main.row.blocks.len()), (Some(FileKind::Tx), 1));
+        assert!(main.row.spending && main.row.conflicting && !main.row.coinbase && !main.row.cut);
+        assert_eq!(
+            (main.held, main.tally.as_slice(), main.rest),
+            (held, &tally[..], Rest::default())
+        );
+        let same = state(&main.row, main.held, &main.tally).unwrap();
+        assert!(changed(same, &fields).is_empty());
+        // What is taken away is said so.
+        let bare = Row { preserve_until: None, ..main.row };
+        let less = changed(state(&bare, Held::default(), &tally).unwrap(), &fields);
+        let gone: Vec<_> = less.iter().map(|(bin, value)| (bin.as_str(), value.clone())).collect();
+        let held = (HELD, Value::Int(7));
+        assert_eq!(gone, [held, (PRESERVE_UNTIL, Value::Nil), (HOLDS, Value::Nil)]);
+    }
+
+    #[test]
+    fn long_transactions_are_in_parts() {
+        let row = row(1, 20_000);
+        let (fields, parts) = new(&row, &[7; 300_000], Held::default(), &[]).unwrap();
+        assert!(!fields.contains_key(INPUTS) && !fields.contains_key(BODY));
+        assert!(parts.iter().all(|part| part.len() <= PART) && parts.len() == 3);
+        let rest = decode(stored(fields)).unwrap().rest;
+        assert_eq!((rest.parts, rest.input_parts()), (3, 2));
+        let all = parts.concat();
+        assert_eq!(codec::decode_inputs(&all[..rest.input_bytes]).unwrap(), row.inputs);
+        assert_eq!(all[rest.input_bytes..], [7; 300_000]);
+    }
+
+    #[test]
+    fn a_hold_needs_a_spender_that_is_here() {
+        let mut page = Page::unspent(256, 0);
+        let by = TxId([5; 32]);
+        page.set(0, Slot::Spent { by, input: 0 });
+        page.set(9, Slot::Pruned { by, input: 0 });
+        let mut held = Held::default();
+        for at in [0, 9, 17, 255, 256, u32::MAX] {
+            held.set(at, true);
+        }
+        assert_eq!((held.count(), held.get(255), held.get(256)), (4, true, false));
+        held.trim(&page);
+        assert_eq!((held.count(), held.get(0), held.get(9)), (1, true, false));
+        assert_eq!(spent(&page), 2);
+        held.set(0, false);
+        assert_eq!((held.count(), held.value()), (0, Value::Nil));
+    }
+
+    #[test]
+    fn what_is_damaged_is_told() {
+        let (fields, _) = new(&row(300, 1), b"", Held::default(), &[Tally::default()]).unwrap();
+        decode(stored(fields.clone())).unwrap();
+        let blob = |bytes: usize| Value::Blob(vec![0; bytes]);
+        for (bin, value) in [
+            (TXID, blob(31)),
+            (TXID, Value::Nil),
+            (OUTPUTS, Value::Int(-1)),
+            (OUTPUTS, Value::Int(1 << 21)),
+            (OUTPUTS, Value::String("300".into())),
+            (SPENDERS, blob(1)),
+            (HOLDS, blob(31)),
+            (TALLY, blob(8)),
+            (TALLY, blob(3)),
+            (BLOCKS, blob(41)),
+            (INPUTS, blob(45)),
+            (DELETE_AT, Value::Int(-1)),
+            (DELETE_AT, blob(8)),
+            (EXTERNAL, Value::Int(3)),
+            (PARTS, Value::Int(-1)),
+        ] {
+            let mut damaged = fields.clone();
+            damaged.insert(bin.into(), value.clone());
+            let told = decode(stored(damaged)).map(drop).unwrap_err();
+            assert!(matches!(told, UtxoError::Damaged { .. }), "{bin}: {value:?}");
+        }
+    }
+}

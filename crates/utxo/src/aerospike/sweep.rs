@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 
 use aerospike::Value;
-use secateur_core::Height;
 
 use crate::UtxoError;
 use crate::codec::{self, Input, pages};
@@ -123,7 +122,7 @@ impl<R: Records> Engine<R> {
         // It changes all the time, so it is not what it was when it was listed.
         fates.extend(left.into_iter().map(|txid| (txid, Fate::Kept(Kept::NotDue))));
         let gone: Vec<TxId> = cut.iter().map(|main| main.row.txid).collect();
-        self.remove(&cut, sweep.height).await?;
+        self.remove(&cut).await?;
         fates.extend(gone.into_iter().map(|txid| (txid, Fate::Deleted)));
         Ok(())
     }
@@ -167,7 +166,9 @@ impl<R: Records> Engine<R> {
                 (Outcome::Done, Some(true)) => {
                     fates.insert(txid, Fate::Cut(Doomed { key: txid, txid, external }));
                 }
-                (Outcome::Done, Some(false)) => cut.push(main),
+                (Outcome::Done, Some(false)) => {
+                    cut.push(Main { cut_at: Some(sweep.height), ..main });
+                }
                 (Outcome::Changed, _) => left.push(txid),
                 (Outcome::Missing, _) => drop(fates.insert(txid, Fate::Gone)),
             }
@@ -175,9 +176,8 @@ impl<R: Records> Engine<R> {
         Ok(left)
     }
 
-    /// Removes records that are cut, at a height unless they say it themselves: their parents learn, their
-    /// pages and parts go, then they.
-    async fn remove(&self, cut: &[Main], height: Height) -> Result<(), UtxoError> {
+    /// Removes records that are cut: their parents learn, their pages and parts go, then they.
+    async fn remove(&self, cut: &[Main]) -> Result<(), UtxoError> {
         let spending: Vec<&Main> = cut.iter().filter(|main| main.row.spending).collect();
         let mut pieces: Vec<(TxId, u32, &[Input])> = Vec::new();
         let mut weight = 0;
@@ -195,7 +195,7 @@ impl<R: Records> Engine<R> {
         self.tell(&pieces).await?;
         // One that does not spend has nothing of its parents but what a step left that was cut off.
         for main in cut.iter().filter(|main| !main.row.spending) {
-            let height = main.cut_at.unwrap_or(height);
+            let height = main.cut_at.unwrap_or(0);
             self.give_back(main.row.txid, &main.row.inputs, height).await?;
         }
         let extras = cut.iter().flat_map(|main| {
@@ -248,7 +248,7 @@ impl<R: Records> Engine<R> {
         for txid in once(keys) {
             let desk = self.loaded(&[txid], Want::Inputs).await?;
             let cut: Vec<Main> = desk.mains.into_values().filter(|main| main.row.cut).collect();
-            self.remove(&cut, 0).await?;
+            self.remove(&cut).await?;
         }
         Ok(())
     }
