@@ -277,6 +277,7 @@ impl<S: UtxoStore> Service<S> {
                 state.processed = state.processed.max(Some(job.height));
             }
         }
+        self.show();
         let noted = async {
             if completed {
                 store.set_note(PROCESSED, &job.height.to_string()).await?;

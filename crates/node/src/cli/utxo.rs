@@ -11,7 +11,7 @@ pub(crate) struct UtxoArgs {
     /// directory, or in this one, if it is there]
     #[arg(long, global = true, env = "SECATEUR_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where records are: sqlite:///path or postgres://… [default: utxo/utxo.sqlite in the data
+    /// Where records are: `sqlite:///path` or `postgres://…` [default: utxo/utxo.sqlite in the data
     /// directory]
     #[arg(long, global = true, value_name = "STORE")]
     pub(crate) store: Option<String>,

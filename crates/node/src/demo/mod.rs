@@ -97,13 +97,7 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
         Some(Utxo::start(&path, demo.spec.seed, &stop)?)
     };
     let look = indexing.as_ref().map(|indexing| Arc::clone(indexing.look()));
-    let mut show: Box<dyn Show> = if ui.json {
-        Box::new(JsonLines)
-    } else if args.plain || args.acks || !console::Term::stdout().is_term() {
-        Box::new(PlainLines)
-    } else {
-        Box::new(Live::start(&path)?)
-    };
+    let mut show = shown(args, &path, ui)?;
     let ended = show.listening(service.http, service.grpc).and_then(|()| {
         let watched = Watched {
             demo: &demo,
@@ -137,6 +131,17 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     spent?;
     settled?;
     told
+}
+
+/// What people see of it.
+fn shown(args: &DemoArgs, path: &Path, ui: Ui) -> Result<Box<dyn Show>, anyhow::Error> {
+    Ok(if ui.json {
+        Box::new(JsonLines)
+    } else if args.plain || args.acks || !console::Term::stdout().is_term() {
+        Box::new(PlainLines)
+    } else {
+        Box::new(Live::start(path)?)
+    })
 }
 
 /// A demo that runs.

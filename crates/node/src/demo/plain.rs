@@ -55,7 +55,8 @@ impl Show for PlainLines {
             print(&format!("blobs stored/archived/pruned/on disk/waiting: {}", all.join("  ")))?;
         }
         if let Some(utxo) = &moment.utxo {
-            print(&format!("utxo head {}: {}", height(utxo.head), utxo.line()))?;
+            let (head, gone, kept) = (height(utxo.head), utxo.gone(), utxo.kept());
+            print(&format!("utxo head {head}: {gone}; {kept}"))?;
         }
         for alarm in &status.alarms {
             print(&format!("ALARM {alarm}"))?;

@@ -180,7 +180,9 @@ impl Summary {
         }
         self.blobs(&mut sheet);
         if let Some(utxo) = &self.utxo {
-            sheet.row("utxo", format_args!("head {}: {}", height(utxo.head), utxo.line()));
+            sheet
+                .row("utxo", format_args!("head {}: {}", height(utxo.head), utxo.gone()))
+                .row("", utxo.kept());
         }
         if self.blocks_checked > 0 {
             sheet.row(

@@ -23,7 +23,7 @@ const NEW: &str = "OUTCOME_NEW";
 #[tokio::test]
 async fn a_spent_record_goes_at_its_height_and_nothing_else_does() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     assert_eq!(served.create(1, vec![coinbase(1, 1, 1), coinbase(2, 2, 1)]).await, [NEW, NEW]);
     let spends = vec![spend(11, &[(1, 0)], Some(5)), spend(12, &[(2, 0)], Some(5))];
     assert_eq!(served.create(5, spends).await, [NEW, NEW]);
@@ -52,7 +52,7 @@ async fn a_spent_record_goes_at_its_height_and_nothing_else_does() {
 #[tokio::test]
 async fn a_parent_stays_while_an_unmined_child_spends_it_and_goes_after_it_is_mined() {
     let home = Home::new("unmined_tx_retention = 100");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], None)]).await;
     served.block(15).await;
@@ -80,7 +80,7 @@ async fn a_parent_stays_while_an_unmined_child_spends_it_and_goes_after_it_is_mi
 #[tokio::test]
 async fn a_persister_that_reported_is_the_trigger_and_the_limit() {
     let home = Home::new("persister_stale_blocks = 3");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
     assert!(served.persisted(14).await);
@@ -121,7 +121,7 @@ async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_
     let server = Server::builder().add_service(BlockAssemblyApiServer::new(Gatekeeper(gate)));
     tokio::spawn(server.serve_with_incoming(incoming));
     let home = Home::new("timeout_seconds = 600");
-    let served = home.serve(&format!("--assembly http://{address}")).await;
+    let served = home.serve(&format!("--assembly http://{address}"));
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
     for height in 1..=10_000 {
@@ -146,7 +146,7 @@ async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_
 async fn health_and_readiness_follow_the_lag() {
     // Nothing is pruned, so the lag grows.
     let home = Home::new("max_lag_blocks = 5\ntrigger = \"persisted\"");
-    let served = home.serve("").await;
+    let served = home.serve("");
     let pruner = "secateur.utxo.v1.Pruner";
     served.health("", true).await;
     assert_eq!(served.get("/readyz").0, 200);
@@ -176,7 +176,7 @@ async fn health_and_readiness_follow_the_lag() {
 #[tokio::test]
 async fn the_past_due_gauge_tells_what_is_left_when_nothing_is_deleted() {
     let home = Home::new("delete = false");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
     served.block(30).await;
@@ -199,7 +199,7 @@ async fn the_past_due_gauge_tells_what_is_left_when_nothing_is_deleted() {
 #[tokio::test]
 async fn large_transactions_are_files_that_go_with_their_records() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     let body = vec![9; 100_000];
     let large = |mut tx: pb::NewTransaction| {
         tx.body = body.clone().into();
@@ -225,13 +225,13 @@ async fn large_transactions_are_files_that_go_with_their_records() {
 #[tokio::test]
 async fn what_was_acknowledged_is_there_after_a_kill() {
     let home = Home::new("");
-    let mut served = home.serve("").await;
+    let mut served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1), coinbase(2, 1, 1)]).await;
     served.block(3).await;
     served.processed(3).await;
     served.process.child.kill().unwrap();
     served.process.child.wait().unwrap();
-    let again = home.serve("").await;
+    let again = home.serve("");
     assert!(again.is_here(1).await && again.is_here(2).await);
     assert_eq!(again.status().await.processed, Some(3));
     again.stop();
@@ -240,7 +240,7 @@ async fn what_was_acknowledged_is_there_after_a_kill() {
 #[tokio::test]
 async fn reflection_lists_what_is_served_and_nothing_else() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     let request = ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),

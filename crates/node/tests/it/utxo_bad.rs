@@ -10,7 +10,7 @@ use crate::utxo_rig::{Home, coinbase, id, label, shown, spend};
 #[tokio::test]
 async fn each_refused_transaction_says_why_and_the_others_are_made() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 2, 1), coinbase(2, 1, 4)]).await;
     let told = vec![
         spend(11, &[(1, 0)], None),
@@ -53,7 +53,7 @@ async fn each_refused_transaction_says_why_and_the_others_are_made() {
 #[tokio::test]
 async fn requests_that_are_none_change_nothing() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     let mut short = coinbase(2, 1, 1);
     short.txid = vec![1; 31].into();
@@ -93,7 +93,7 @@ async fn requests_that_are_none_change_nothing() {
 #[tokio::test]
 async fn heights_that_are_none_or_go_backwards_prune_nothing() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
     for height in [1 << 32, u64::MAX] {
@@ -124,7 +124,7 @@ async fn heights_that_are_none_or_go_backwards_prune_nothing() {
 #[tokio::test]
 async fn nothing_is_changed_without_the_right_token() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     let block = || pb::TriggerRequest {
         event: Some(Event::Block(pb::BlockEvent { height: 3, mined_set: true })),

@@ -58,7 +58,7 @@ fn ask_all(home: &Home) {
 #[tokio::test]
 async fn the_verbs_answer_the_same_beside_a_service_and_without_one() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1), coinbase(2, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
     served.block(14).await;
@@ -76,7 +76,7 @@ async fn the_verbs_answer_the_same_beside_a_service_and_without_one() {
     let gone = ask(&home.data, &format!("utxo explain {}", shown(1)));
     assert!(gone["record"].is_null(), "{gone:#}");
     // The service goes on from there.
-    let served = home.serve("").await;
+    let served = home.serve("");
     assert_eq!(served.status().await.processed, Some(15));
     served.stop();
 }
@@ -84,7 +84,7 @@ async fn the_verbs_answer_the_same_beside_a_service_and_without_one() {
 #[tokio::test]
 async fn a_prune_beside_a_service_is_the_services_own() {
     let home = Home::new("enabled = false");
-    let served = home.serve("").await;
+    let served = home.serve("");
     served.create(1, vec![coinbase(1, 1, 1)]).await;
     served.create(5, vec![spend(11, &[(1, 0)], Some(5))]).await;
     assert!(!served.block(20).await, "events set nothing off");
@@ -98,7 +98,7 @@ async fn a_prune_beside_a_service_is_the_services_own() {
 #[tokio::test]
 async fn a_second_service_on_the_same_directory_is_refused() {
     let home = Home::new("");
-    let served = home.serve("").await;
+    let served = home.serve("");
     let words = "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0";
     run(&home.data, words).ends(10).complains("in use by another process");
     let taken = format!("utxo serve --listen {} --http 127.0.0.1:0", served.grpc);
@@ -125,7 +125,7 @@ fn commands_make_nothing_where_there_is_nothing() {
 async fn a_node_can_be_made_in_a_directory_that_had_records_first() {
     let home = Home::new("");
     std::fs::remove_file(home.data.join("secateur.toml")).unwrap();
-    let served = home.serve("").await;
+    let served = home.serve("");
     let node = crate::node::Node::start(&home.data, "");
     assert_eq!(ask(&home.data, "status")["head"], serde_json::Value::Null);
     assert_eq!(ask(&home.data, "utxo status")["counts"]["records"], 0);

@@ -20,7 +20,7 @@ use crate::http_client::send;
 use crate::tool::Running;
 
 /// No test waits longer for what it wants to see.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running `secateur utxo serve`.
 pub struct Served {
@@ -49,8 +49,8 @@ impl Home {
         Self { _place: place, data }
     }
 
-    pub async fn serve(&self, words: &str) -> Served {
-        Served::start(&self.data, words).await
+    pub fn serve(&self, words: &str) -> Served {
+        Served::start(&self.data, words)
     }
 }
 
@@ -62,7 +62,7 @@ pub fn id(number: u32) -> [u8; 32] {
 
 /// An id as people write it.
 pub fn shown(number: u32) -> String {
-    id(number).iter().rev().map(|byte| format!("{byte:02x}")).collect()
+    secateur_utxo::TxId(id(number)).to_string()
 }
 
 pub fn block(height: u64) -> pb::BlockRef {
@@ -97,7 +97,7 @@ pub fn spend(number: u32, inputs: &[(u32, u32)], mined: Option<u64>) -> pb::NewT
 }
 
 impl Served {
-    pub async fn start(data: &Path, words: &str) -> Self {
+    pub fn start(data: &Path, words: &str) -> Self {
         let words =
             format!("utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log warn {words}");
         let mut process = Running::start(data, &words);

@@ -61,7 +61,7 @@ async fn a_block_counts_once_its_transactions_are_set_mined_without_another_word
     rig.stands(|stands| stands.processed == Some(5)).await;
     world.heard_by(1).await;
     world.set(|chain| (chain.head, chain.mined_set) = (6, false));
-    world.tell(notification(2, Some("6")));
+    world.tell(&notification(2, Some("6")));
     let stands = rig.stands(|stands| stands.head == Some(6)).await;
     assert_eq!(stands.processed, Some(5));
     world.set(|chain| chain.mined_set = true);
@@ -77,7 +77,7 @@ async fn other_notifications_change_nothing() {
     rig.stands(|stands| stands.processed == Some(5)).await;
     world.heard_by(1).await;
     for kind in [0, 1, 3, 4, 5, 6, 9, 77, -1] {
-        world.tell(notification(kind, Some("1000")));
+        world.tell(&notification(kind, Some("1000")));
     }
     world.block(6);
     let stands = rig.stands(|stands| stands.processed == Some(6)).await;

@@ -14,9 +14,9 @@ async fn heights_that_are_none_are_counted_and_change_nothing() {
     world.persisted(40);
     rig.stands(|stands| stands.persisted == Some(40)).await;
     for kind in [2, 7] {
-        world.tell(notification(kind, None));
+        world.tell(&notification(kind, None));
         for text in ["", "abc", "-1", "+41", " 41", "41.0", "0x29", "4294967296", "٤١"] {
-            world.tell(notification(kind, Some(text)));
+            world.tell(&notification(kind, Some(text)));
         }
     }
     // Past the top, and backwards.
@@ -63,7 +63,7 @@ async fn a_message_that_is_too_long_ends_the_connection_and_nothing_else() {
     let rig = Rig::listening(options(&serving.url())).await;
     rig.stands(|stands| stands.processed == Some(5)).await;
     world.heard_by(1).await;
-    world.tell(notification(2, Some(&"9".repeat(8 << 20))));
+    world.tell(&notification(2, Some(&"9".repeat(8 << 20))));
     world.heard_by(2).await;
     world.block(6);
     rig.stands(|stands| stands.processed == Some(6)).await;

@@ -31,7 +31,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 /// No test waits longer for what it wants to see.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 type Told = Result<Notification, Status>;
 
@@ -74,18 +74,18 @@ impl World {
     }
 
     /// Tells everybody who listens.
-    pub fn tell(&self, told: Notification) {
+    pub fn tell(&self, told: &Notification) {
         self.chain.lock().listeners.retain(|to| to.send(Ok(told.clone())).is_ok());
     }
 
     /// A new block, told of.
     pub fn block(&self, height: u32) {
         self.set(|chain| (chain.head, chain.mined_set) = (height, true));
-        self.tell(notification(2, Some(&height.to_string())));
+        self.tell(&notification(2, Some(&height.to_string())));
     }
 
     pub fn persisted(&self, height: u32) {
-        self.tell(notification(7, Some(&height.to_string())));
+        self.tell(&notification(7, Some(&height.to_string())));
     }
 
     /// Ends every subscription.
@@ -104,28 +104,33 @@ impl World {
     pub async fn serve(&self, port: u16) -> Serving {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let address = listener.local_addr().unwrap();
+        let listener = listener.into_std().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
         let server = Server::builder()
             .add_service(BlockchainApiServer::new(self.clone()).max_encoding_message_size(1 << 30))
             .add_service(BlockAssemblyApiServer::new(self.clone()));
-        let task = tokio::spawn(async move {
-            let served = server.serve_with_incoming(incoming);
-            // Cut off, not asked to end.
-            tokio::select! {
-                served = served => served.unwrap(),
-                _ = stopped => {}
-            }
+        // A runtime of its own: when it ends, so do its connections, cut off and not asked to end.
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).unwrap();
+                let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+                tokio::select! {
+                    served = server.serve_with_incoming(incoming) => served.unwrap(),
+                    _ = stopped => {}
+                }
+            });
         });
-        Serving { address, _stop: stop, task }
+        Serving { address, stop, thread }
     }
 }
 
 /// A server; dropping it cuts it off.
 pub struct Serving {
     pub address: SocketAddr,
-    _stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
 }
 
 impl Serving {
@@ -135,10 +140,9 @@ impl Serving {
 
     /// Ends it, and waits until the port is free.
     pub async fn end(self) -> u16 {
-        let port = self.address.port();
-        self.task.abort();
-        drop(self.task.await);
-        port
+        drop(self.stop);
+        tokio::task::spawn_blocking(|| self.thread.join()).await.unwrap().unwrap();
+        self.address.port()
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn due(plan: &pb::PlanResponse) -> u64 {
 }
 
 pub(super) fn status(status: &pb::StatusResponse) -> String {
-    let counts = status.counts.clone().unwrap_or_default();
+    let counts = status.counts.unwrap_or_default();
     let mut sheet = Sheet::default();
     sheet.row("store", &status.store);
     if let Some(files) = &status.files {
@@ -105,7 +105,7 @@ fn skip_text(skip: &str) -> &str {
 pub(super) fn plan(plan: &pb::PlanResponse) -> String {
     let mut sheet = Sheet::default();
     sheet.row("at height", count(plan.height));
-    let counts = plan.counts.clone().unwrap_or_default();
+    let counts = plan.counts.unwrap_or_default();
     if plan.deletes {
         sheet.row(
             "would go",

@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use secateur_proto::utxo::v1 as pb;
+use secateur_utxo::TxId;
 use sha2::{Digest as _, Sha256};
 
 /// Blocks that a coinbase ripens in.
@@ -168,5 +169,5 @@ const fn loses(since: u64) -> bool {
 
 /// An id as people write it: its bytes turned round.
 fn shown(id: &[u8]) -> String {
-    id.iter().rev().map(|byte| format!("{byte:02x}")).collect()
+    id.try_into().map(|id| TxId(id).to_string()).unwrap_or_default()
 }

@@ -59,12 +59,15 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// In one line.
-    pub(super) fn line(&self) -> String {
+    /// What went, in half a line.
+    pub(super) fn gone(&self) -> String {
+        format!("{} pruned, about {} here", plural(self.pruned, "record"), count(self.records))
+    }
+
+    /// What stays, and the files, in the other half.
+    pub(super) fn kept(&self) -> String {
         format!(
-            "{} pruned, about {} here; held {} by unmined spenders, {} preserved, {} gone",
-            plural(self.pruned, "record"),
-            count(self.records),
+            "held {} by unmined spenders, {} preserved, {} gone",
             plural(self.held, "time"),
             count(self.preserved),
             plural(self.files_gone, "external file")
