@@ -10,10 +10,10 @@ SIDECAR_SEEDS ?= 300
 FUZZ_SECONDS ?= 15
 # Optional features that are linted and tested with the rest: in runs of their own most of what they share
 # with it would be compiled twice. The product is built without them, and so is the simulator.
-FEATURES := --features secateur-sidecar/libp2p
+FEATURES := --features secateur-sidecar/libp2p,secateur-utxo/aerospike
 NAME ?=
 
-.PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3
+.PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3 e2e-aerospike
 
 demo:
 	$(CARGO) run --release -- demo
@@ -58,6 +58,14 @@ e2e-s3:
 	@test -n "$(S3_URL)" || { echo "e2e-s3: say where: make e2e-s3 S3_URL=s3://bucket/prefix"; exit 2; }
 	SECATEUR_TEST_S3_URL="$(S3_URL)" $(CARGO) nextest run --workspace \
 		--locked --run-ignored only -E 'test(the_service_of_the_environment) + test(e2e_s3)'
+
+# Against an Aerospike cluster: AEROSPIKE_HOSTS=host:3000, AEROSPIKE_NAMESPACE (test), and AEROSPIKE_USER and
+# AEROSPIKE_PASSWORD if it asks for them. Each test has sets of its own, and truncates them (docs/aerospike.md).
+AEROSPIKE_HOSTS ?=
+e2e-aerospike:
+	@test -n "$(AEROSPIKE_HOSTS)" || { echo "e2e-aerospike: say where: make e2e-aerospike AEROSPIKE_HOSTS=host:3000"; exit 2; }
+	AEROSPIKE_HOSTS="$(AEROSPIKE_HOSTS)" $(CARGO) nextest run -p secateur-utxo --features aerospike \
+		--locked --test aerospike --run-ignored only
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

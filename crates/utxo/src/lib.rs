@@ -8,6 +8,8 @@
 //! A record goes only when it is past its delete-at-height, not preserved, and spent by no live
 //! unmined transaction; that is looked at in the step that deletes it.
 
+#[cfg(feature = "aerospike")]
+mod aerospike;
 mod codec;
 mod error;
 mod events;
@@ -23,6 +25,32 @@ mod store;
 pub mod teranode;
 mod types;
 
+// What every backend promises, for the one whose order of writes is tried in memory.
+#[cfg(all(test, feature = "aerospike"))]
+extern crate self as secateur_utxo;
+#[cfg(all(test, feature = "aerospike"))]
+#[path = "../tests/conformance/mod.rs"]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+mod conformance;
+#[cfg(all(test, feature = "aerospike"))]
+#[path = "../tests/histories/mod.rs"]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+mod histories;
+
+#[cfg(feature = "aerospike")]
+pub use aerospike::AerospikeStore;
 pub use error::UtxoError;
 pub use events::{Event, Heard, StalePersister, TriggerMode, Watch};
 pub use files::{ExternalFiles, Removed};

@@ -105,6 +105,12 @@ impl Slate {
         }
     }
 
+    /// A row as it is now.
+    #[cfg(feature = "aerospike")]
+    pub(crate) fn row(&self, txid: TxId) -> Option<&Row> {
+        self.rows.get(&txid)
+    }
+
     /// The rows that were made, in order.
     pub(crate) fn made(&self) -> impl Iterator<Item = &Row> {
         self.made.iter().filter_map(|txid| self.rows.get(txid))

@@ -1,7 +1,9 @@
 //! The seam to the database that keeps the records.
 //!
 //! Each step is atomic: it is done as a whole, or not at all. Every backend keeps the same promises,
-//! and one suite of tests says so (`conformance`).
+//! and one suite of tests says so (`conformance`). Where a database can only change one record at a time
+//! (Aerospike), a step that fails may have done a part of itself; that part does no harm, and the same
+//! step, told again, finishes.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -201,7 +203,7 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// Everything about one transaction.
     fn get(&self, txid: TxId) -> impl Future<Output = Result<Option<Record>, UtxoError>> + Send;
 
-    /// Transactions that are unmined since `cutoff` or longer, oldest first.
+    /// Transactions that are unmined since `cutoff` or longer, in any order.
     fn old_unmined(
         &self,
         cutoff: Height,
@@ -259,8 +261,8 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// Removes records that are cut, whose files are gone.
     fn finish(&self, keys: Vec<Self::Key>) -> impl Future<Output = Result<(), UtxoError>> + Send;
 
-    /// Some transactions with external files, newest first: those that are not due at a height, whose
-    /// files must be there; or any, which are not cut.
+    /// Some transactions with external files, the newest where there is an order: those that are not due
+    /// at a height, whose files must be there; or any, which are not cut.
     fn external_sample(
         &self,
         not_due: Option<Height>,

@@ -1,5 +1,6 @@
 //! What every backend promises, told as sentences. A backend runs them all with [`conformance!`]:
-//! it names a function that opens a fresh, empty store under given rules.
+//! it names a function that opens a fresh, empty store under given rules, and an attribute for all of
+//! them if they need one.
 
 pub mod broke;
 pub mod prunes;
@@ -9,8 +10,8 @@ pub mod sweeps;
 
 /// Runs every case against one backend, each as a test of its own.
 macro_rules! conformance {
-    ($open:path) => {
-        conformance!(@cases $open, records: [
+    ($open:path $(, #[$how:meta])?) => {
+        conformance!(@cases $open, [$(#[$how])?], records: [
             a_transaction_reads_back_as_it_was_created,
             creating_twice_changes_nothing_and_another_of_the_same_id_is_refused,
             what_cannot_be_spent_is_refused_and_nothing_changes,
@@ -26,7 +27,7 @@ macro_rules! conformance {
             of_two_who_spend_the_same_output_at_the_same_time_one_wins,
             an_output_far_behind_in_a_wide_transaction_is_spent_like_any_other,
         ]);
-        conformance!(@cases $open, sweeps: [
+        conformance!(@cases $open, [$(#[$how])?], sweeps: [
             old_unmined_transactions_are_listed_in_pages_with_their_parents,
             what_is_preserved_has_no_date_until_its_time_and_then_what_the_rule_says,
             a_preservation_is_never_shortened,
@@ -39,7 +40,7 @@ macro_rules! conformance {
             counts_follow_what_is_there,
             notes_and_jobs_are_kept,
         ]);
-        conformance!(@cases $open, prunes: [
+        conformance!(@cases $open, [$(#[$how])?], prunes: [
             a_run_preserves_parents_and_deletes_what_is_due,
             a_failure_in_phase_1_at_any_record_deletes_nothing,
             a_run_that_fails_in_the_middle_is_finished_by_the_next,
@@ -50,7 +51,7 @@ macro_rules! conformance {
             ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_last,
             a_height_counts_as_processed_only_when_both_phases_are_done,
         ]);
-        conformance!(@cases $open, broke: [
+        conformance!(@cases $open, [$(#[$how])?], broke: [
             a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,
             a_preservation_that_expires_over_a_live_coin_does_not_date_it,
             a_stale_persister_is_told_and_the_past_due_records_are_counted,
@@ -61,13 +62,15 @@ macro_rules! conformance {
             a_fan_out_of_many_children_does_not_stall_the_store,
         ]);
     };
-    (@cases $open:path, $theme:ident: [$($case:ident,)*]) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                crate::conformance::$theme::$case($open).await;
-            }
-        )*
+    (@cases $open:path, $how:tt, $theme:ident: [$($case:ident,)*]) => {
+        $(conformance!(@case $open, $how, $theme, $case);)*
+    };
+    (@case $open:path, [$(#[$how:meta])?], $theme:ident, $case:ident) => {
+        $(#[$how])?
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            crate::conformance::$theme::$case($open).await;
+        }
     };
 }
 pub(crate) use conformance;

@@ -1,0 +1,89 @@
+//! UTXO records and their pruner, on the Aerospike cluster that `AEROSPIKE_HOSTS` names
+//! (`make e2e-aerospike`). Each test has sets of its own, and truncates them at its end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../histories/mod.rs"]
+mod histories;
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use secateur_utxo::{AerospikeStore, ExternalFiles, Rules, UtxoStore};
+
+use crate::conformance::conformance;
+use crate::conformance::rig::{Home, RULES};
+use crate::histories::{numbers, play, play_all, rules};
+
+const HISTORIES: u64 = 10;
+
+/// Removes everything at the end, also at a bad one.
+struct Sets(AerospikeStore);
+
+impl Drop for Sets {
+    fn drop(&mut self) {
+        let handle = tokio::runtime::Handle::current();
+        let erased = tokio::task::block_in_place(|| handle.block_on(self.0.erase()));
+        if let Err(error) = erased {
+            eprintln!("{} is not erased: {error}", self.0.address());
+        }
+    }
+}
+
+/// An empty store in sets of this name.
+async fn open_at(set: &str, rules: Rules) -> AerospikeStore {
+    let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let hosts = variable("AEROSPIKE_HOSTS").expect("AEROSPIKE_HOSTS names the cluster");
+    let namespace = variable("AEROSPIKE_NAMESPACE").unwrap_or_else(|| "test".into());
+    let address = format!("aerospike://{hosts}/{namespace}?set={set}");
+    let store = AerospikeStore::open(&address, rules).await.unwrap();
+    let there = store.counts(u64::MAX).await.unwrap().records;
+    assert_eq!(there, 0, "{address} has records of a test that was killed: truncate its sets");
+    store
+}
+
+/// Sets are named by the test: a namespace never forgets the name of a set, and knows only so many.
+async fn open(rules: Rules) -> Home<AerospikeStore> {
+    static OPENED: AtomicU32 = AtomicU32::new(0);
+    let mut hasher = DefaultHasher::new();
+    std::thread::current().name().unwrap_or_default().hash(&mut hasher);
+    let (test, n) = (hasher.finish(), OPENED.fetch_add(1, Ordering::Relaxed));
+    let store = open_at(&format!("e2e_{test:016x}_{n}"), rules).await;
+    Home { store: store.clone(), _keeps: Box::new(Sets(store)) }
+}
+
+conformance!(open, #[ignore = "needs AEROSPIKE_HOSTS"]);
+
+async fn history(seed: u64) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let url = dir.path().join("files").to_str().unwrap().parse().unwrap();
+    let files = ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap();
+    let store = open_at(&format!("e2e_history_{seed}"), rules(&numbers(seed))).await;
+    let pruned = Box::pin(play(seed, store.clone(), files)).await;
+    store.erase().await.unwrap();
+    pruned
+}
+
+#[ignore = "needs AEROSPIKE_HOSTS"]
+#[test]
+fn ten_random_histories_end_as_the_naive_model_says() {
+    play_all(HISTORIES, |_, seed| history(seed));
+}
+
+#[ignore = "needs AEROSPIKE_HOSTS"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_opened_again_has_what_was_there() {
+    let home = open(RULES).await;
+    conformance::rig::coins(&home.store, 3).await;
+    home.store.set_note("a", "b").await.unwrap();
+    let again = AerospikeStore::open(&home.store.address(), RULES).await.unwrap();
+    assert_eq!(again.note("a").await.unwrap().as_deref(), Some("b"));
+    assert_eq!(conformance::rig::get(&again, 1).await.outputs.len(), 3);
+}
