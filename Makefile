@@ -10,7 +10,7 @@ SIDECAR_SEEDS ?= 300
 FUZZ_SECONDS ?= 15
 # Optional features that are linted and tested with the rest: in runs of their own most of what they share
 # with it would be compiled twice. The product is built without them, and so is the simulator.
-FEATURES := --features secateur-sidecar/libp2p
+FEATURES := --features secateur-sidecar/libp2p,secateur/aerospike
 NAME ?=
 
 .PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3 e2e-aerospike

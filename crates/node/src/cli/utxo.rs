@@ -11,8 +11,8 @@ pub(crate) struct UtxoArgs {
     /// directory, or in this one, if it is there]
     #[arg(long, global = true, env = "SECATEUR_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where records are: `sqlite:///path` or `postgres://…` [default: utxo/utxo.sqlite in the data
-    /// directory]
+    /// Where records are: `sqlite:///path`, `postgres://…`, or `aerospike://…` in a program built with
+    /// it [default: utxo/utxo.sqlite in the data directory]
     #[arg(long, global = true, value_name = "STORE")]
     pub(crate) store: Option<String>,
     /// The place of external files: a directory, or `s3://bucket/prefix` [default: files/ beside an

@@ -244,8 +244,8 @@ pub(crate) const KEYS: &[Key] = &[
     key(
         "utxo.store",
         "",
-        "where records are: sqlite:///path or postgres://… [default: utxo/utxo.sqlite in the data \
-         directory]",
+        "where records are: sqlite:///path, postgres://… or, in a program built with it, aerospike://… \
+         [default: utxo/utxo.sqlite in the data directory]",
     ),
     key(
         "utxo.files",

@@ -27,6 +27,8 @@ pub(crate) use index::{check_index, index_layers, job};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
 pub(crate) use sidecar::{BlobLimits, BlobPlace, NodeBlobs};
+#[cfg(not(feature = "aerospike"))]
+pub(crate) use utxo::WITHOUT_AEROSPIKE;
 pub(crate) use utxo::{RecordsIn, UtxoSettings, utxo_layers};
 
 use crate::cli::ServiceArgs;

@@ -19,6 +19,9 @@ use crate::cli::UtxoArgs;
 use crate::error::NodeError;
 use crate::indexer::no_password;
 
+/// How an address of an Aerospike cluster begins.
+const AEROSPIKE: &str = "aerospike://";
+
 /// The database of records.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum RecordsIn {
@@ -26,13 +29,21 @@ pub(crate) enum RecordsIn {
     Sqlite(PathBuf),
     /// Its address, which may hold a password: it is never shown.
     Postgres(String),
+    /// The address of a cluster.
+    Aerospike(String),
 }
+
+/// Why an address of Aerospike is refused by a program that was built without its client.
+pub(crate) const WITHOUT_AEROSPIKE: &str = "this program is built without Aerospike; build it with \
+    `cargo build --release -p secateur --features aerospike`, or keep records in sqlite:///path or \
+    postgres://…";
 
 impl std::fmt::Debug for RecordsIn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sqlite(path) => f.debug_tuple("Sqlite").field(path).finish(),
             Self::Postgres(_) => f.write_str("Postgres(…)"),
+            Self::Aerospike(address) => f.debug_tuple("Aerospike").field(address).finish(),
         }
     }
 }
@@ -62,7 +73,8 @@ pub(crate) fn utxo_layers(args: &UtxoArgs, data: &Path) -> Result<Layers, anyhow
     let own = [crate::utxo::directory(data).join(DEFAULT_FILE), data.join(DEFAULT_FILE)];
     let file = args.config.clone().or_else(|| own.into_iter().find(|file| file.is_file()));
     let mut layers = super::base(file.as_deref())?;
-    if let Some(store) = &args.store {
+    // Aerospike's has no place for one.
+    if let Some(store) = args.store.as_ref().filter(|store| !store.starts_with(AEROSPIKE)) {
         no_password("store", "utxo.store", store)?;
     }
     layers.flag("utxo.store", "store", args.store.clone());
@@ -113,7 +125,7 @@ impl UtxoSettings {
     pub(crate) fn files_of(&self, store: &RecordsIn) -> Option<ArchivePlace> {
         let beside = match store {
             RecordsIn::Sqlite(path) => Some(ArchiveUrl::Directory(path.with_file_name("files"))),
-            RecordsIn::Postgres(_) => None,
+            RecordsIn::Postgres(_) | RecordsIn::Aerospike(_) => None,
         };
         let url = self.files.clone().or(beside)?;
         Some(ArchivePlace { url, settings: self.objects.clone() })
@@ -172,5 +184,30 @@ fn store(text: &str) -> Result<RecordsIn, String> {
         Address::parse(text).map_err(plainly)?;
         return Ok(RecordsIn::Postgres(text.to_owned()));
     }
-    Err("sqlite:///path or postgres://… is wanted".into())
+    if text.starts_with(AEROSPIKE) {
+        return aerospike(text, cfg!(feature = "aerospike"));
+    }
+    Err("sqlite:///path, postgres://… or aerospike://… is wanted".into())
+}
+
+fn aerospike(text: &str, has_client: bool) -> Result<RecordsIn, String> {
+    if !has_client {
+        return Err(WITHOUT_AEROSPIKE.into());
+    }
+    #[cfg(feature = "aerospike")]
+    secateur_utxo::AerospikeStore::check(text).map_err(plainly)?;
+    Ok(RecordsIn::Aerospike(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_its_client_an_address_of_aerospike_is_refused_and_how_to_build_it_is_said() {
+        let refused = aerospike("aerospike://me:secret@host/test", false).unwrap_err();
+        assert!(refused.contains("cargo build --release -p secateur --features aerospike"));
+        assert!(!refused.contains("secret"), "{refused}");
+        assert_eq!(store("aerospike://host/test").is_ok(), cfg!(feature = "aerospike"));
+    }
 }

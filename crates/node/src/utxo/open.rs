@@ -66,6 +66,16 @@ pub(crate) async fn open(place: &Place, opening: Opening<'_>) -> Result<Opened, 
             let store = PostgresStore::open(&address, options, rules).await?;
             with_store(store, place, opening).await
         }
+        #[cfg(feature = "aerospike")]
+        RecordsIn::Aerospike(address) => {
+            let store = secateur_utxo::AerospikeStore::open(address, rules).await?;
+            with_store(store, place, opening).await
+        }
+        // Refused before, where the configuration is read.
+        #[cfg(not(feature = "aerospike"))]
+        RecordsIn::Aerospike(_) => {
+            Err(crate::error::NodeError::Usage(crate::config::WITHOUT_AEROSPIKE.into()).into())
+        }
     }
 }
 

@@ -68,6 +68,8 @@ mod s3;
 mod terminal;
 mod tool;
 mod utxo;
+#[cfg(feature = "aerospike")]
+mod utxo_aerospike;
 mod utxo_bad;
 mod utxo_commands;
 mod utxo_postgres;

@@ -181,6 +181,7 @@ fn settings_that_cannot_work_are_refused_before_anything_is_made() {
         ("trigger = \"sometimes\"", "utxo.trigger"),
         ("safe_height = \"no\"", "utxo.safe_height"),
         ("store = \"mysql://x\"", "utxo.store"),
+        ("store = \"aerospike://x\"", "utxo.store"),
         ("inline_bytes = \"2MiB\"", "utxo.inline_bytes"),
         ("blockchain_url = \"ftp://x\"", "utxo.blockchain_url"),
         ("http = \"0.0.0.0:1\"", "utxo.http"),

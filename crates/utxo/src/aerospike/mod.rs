@@ -72,6 +72,11 @@ impl AerospikeStore {
         Self::with(Cluster::open(&address.parse()?).await?, rules).await
     }
 
+    /// Whether an address is one; nobody is asked.
+    pub fn check(address: &str) -> Result<(), UtxoError> {
+        address.parse::<address::Address>().map(drop)
+    }
+
     /// Removes every record of this store, and its indexes.
     #[doc(hidden)]
     pub async fn erase(&self) -> Result<(), UtxoError> {
