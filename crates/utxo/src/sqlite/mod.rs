@@ -11,6 +11,9 @@ mod schema;
 mod steps;
 mod sweep;
 
+#[cfg(test)]
+mod plans;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +31,10 @@ use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
 
 /// Past jobs that are kept.
 const JOBS: usize = 10;
+
+const SET_NOTE: &str = "INSERT INTO meta (key, value) VALUES (?1, ?2)
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+const FORGET_JOBS: &str = "DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?1";
 
 /// What an SQLite error means.
 fn failed(error: rusqlite::Error) -> UtxoError {
@@ -283,17 +290,8 @@ impl UtxoStore for SqliteStore {
 
     async fn set_note(&self, name: &str, value: &str) -> Result<(), UtxoError> {
         let pair = [name.to_owned(), value.to_owned()];
-        self.write(move |connection| {
-            connection
-                .execute(
-                    "INSERT INTO meta (key, value) VALUES (?1, ?2)
-                     ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                    pair,
-                )
-                .map(drop)
-                .map_err(failed)
-        })
-        .await
+        self.write(move |connection| connection.execute(SET_NOTE, pair).map(drop).map_err(failed))
+            .await
     }
 
     async fn add_job(&self, job: &Job) -> Result<(), UtxoError> {
@@ -304,8 +302,7 @@ impl UtxoStore for SqliteStore {
             transaction
                 .execute("INSERT INTO jobs (job) VALUES (?1)", [text])
                 .and_then(|_| {
-                    let sql = "DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?1";
-                    transaction.execute(sql, [i64::try_from(JOBS).unwrap_or(i64::MAX)])
+                    transaction.execute(FORGET_JOBS, [i64::try_from(JOBS).unwrap_or(i64::MAX)])
                 })
                 .map_err(failed)?;
             steps::commit(transaction)

@@ -15,6 +15,42 @@ use crate::types::{FileKind, Record, Slot, TxId};
 use super::rows::{self, Want, kind};
 use super::{Mark, failed};
 
+const BODY: &str = "SELECT body FROM txs WHERE id = ?1";
+const HELD_BY: &str = "SELECT txid FROM holds JOIN txs ON txs.id = holds.child WHERE parent = ?1
+    ORDER BY child LIMIT 100";
+const OLD_UNMINED: &str = "SELECT unmined_since, id, txid, inputs FROM txs
+    WHERE unmined_since <= ?1 AND (unmined_since, id) > (?2, ?3)
+    ORDER BY unmined_since, id LIMIT ?4";
+const DUE: &str = "SELECT delete_at, id FROM txs
+    WHERE delete_at <= ?1 AND (delete_at, id) > (?2, ?3) ORDER BY delete_at, id LIMIT ?4";
+const SETTLED: &str = "SELECT mined_at FROM txs WHERE txid = ?1 AND cut = 0";
+const DOOMED: &str = "SELECT id, txid, external FROM txs WHERE cut = 1 ORDER BY id LIMIT ?1";
+/// What is cut may have lost its file.
+const EXTERNAL: &str = "SELECT txid, external FROM txs WHERE external IS NOT NULL AND cut = 0
+    AND (?1 IS NULL OR delete_at IS NULL OR delete_at > ?1) ORDER BY id DESC LIMIT ?2";
+const COUNT_DUE: &str = "SELECT count(*) FROM txs WHERE delete_at <= ?1";
+const COUNT_UNMINED: &str = "SELECT count(*) FROM txs WHERE unmined_since IS NOT NULL";
+const COUNT_PRESERVED: &str = "SELECT count(*) FROM txs WHERE preserve_until IS NOT NULL";
+const COUNT_CUT: &str = "SELECT count(*) FROM txs WHERE cut = 1";
+const NOTE: &str = "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1";
+
+/// What is asked of records, for whoever looks at how it is done.
+#[cfg(test)]
+pub(super) const ASKED: [&str; 12] = [
+    BODY,
+    HELD_BY,
+    OLD_UNMINED,
+    DUE,
+    SETTLED,
+    DOOMED,
+    EXTERNAL,
+    COUNT_DUE,
+    COUNT_UNMINED,
+    COUNT_PRESERVED,
+    COUNT_CUT,
+    NOTE,
+];
+
 fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -31,13 +67,9 @@ pub(super) fn get(connection: &Connection, txid: TxId) -> Result<Option<Record>,
             None => outputs.extend(rows::load_page(&view, row.id, row.outputs, page)?.all()?),
         }
     }
-    let body: Vec<u8> = view
-        .query_row("SELECT body FROM txs WHERE id = ?1", [row.id], |row| row.get(0))
-        .map_err(failed)?;
+    let body: Vec<u8> = view.query_row(BODY, [row.id], |row| row.get(0)).map_err(failed)?;
     let held_by = {
-        let sql = "SELECT txid FROM holds JOIN txs ON txs.id = holds.child WHERE parent = ?1
-            ORDER BY child LIMIT 100";
-        let mut statement = view.prepare_cached(sql).map_err(failed)?;
+        let mut statement = view.prepare_cached(HELD_BY).map_err(failed)?;
         let held = statement.query_map([row.id], |row| row.get(0).map(TxId));
         held.and_then(Iterator::collect).map_err(failed)?
     };
@@ -65,10 +97,7 @@ pub(super) fn old_unmined(
     after: Option<Mark>,
     limit: usize,
 ) -> Result<Page<Unmined, Mark>, UtxoError> {
-    let sql = "SELECT unmined_since, id, txid, inputs FROM txs
-        WHERE unmined_since <= ?1 AND (unmined_since, id) > (?2, ?3)
-        ORDER BY unmined_since, id LIMIT ?4";
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut statement = connection.prepare_cached(OLD_UNMINED).map_err(failed)?;
     let from = after.unwrap_or(Mark::BEGIN);
     let bounds = params![codec::stored(cutoff)?, from.height, from.id, limited(limit)];
     let mut rows = statement.query(bounds).map_err(failed)?;
@@ -87,9 +116,6 @@ pub(super) fn old_unmined(
     }
     Ok(page)
 }
-
-pub(super) const DUE: &str = "SELECT delete_at, id FROM txs
-    WHERE delete_at <= ?1 AND (delete_at, id) > (?2, ?3) ORDER BY delete_at, id LIMIT ?4";
 
 pub(super) fn due(
     connection: &Connection,
@@ -113,7 +139,7 @@ fn spenders(
     mut each: impl FnMut(Vec<Slot>) -> Result<bool, UtxoError>,
 ) -> Result<(), UtxoError> {
     let found: Option<(u32, Vec<u8>)> = connection
-        .prepare_cached("SELECT outputs, spenders FROM txs WHERE id = ?1")
+        .prepare_cached(rows::SPENDERS)
         .and_then(|mut statement| {
             statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional()
         })
@@ -139,9 +165,7 @@ pub(super) fn unstable(
     settled: &mut HashMap<TxId, bool>,
 ) -> Result<bool, UtxoError> {
     let mut unstable = false;
-    let mut statement = connection
-        .prepare_cached("SELECT mined_at FROM txs WHERE txid = ?1 AND cut = 0")
-        .map_err(failed)?;
+    let mut statement = connection.prepare_cached(SETTLED).map_err(failed)?;
     spenders(connection, id, |slots| {
         for slot in slots {
             let is_settled = match slot {
@@ -170,8 +194,7 @@ pub(super) fn unstable(
 }
 
 pub(super) fn doomed(connection: &Connection, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
-    let sql = "SELECT id, txid, external FROM txs WHERE cut = 1 ORDER BY id LIMIT ?1";
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut statement = connection.prepare_cached(DOOMED).map_err(failed)?;
     let rows = statement.query_map([limited(limit)], |row| {
         Ok((row.get(0)?, TxId(row.get(1)?), row.get::<_, Option<i64>>(2)?))
     });
@@ -186,11 +209,8 @@ pub(super) fn external_sample(
     not_due: Option<Height>,
     limit: usize,
 ) -> Result<Vec<(TxId, FileKind)>, UtxoError> {
-    let sql = "SELECT txid, external FROM txs WHERE external IS NOT NULL
-        AND (?1 IS NULL OR cut = 0 AND (delete_at IS NULL OR delete_at > ?1))
-        ORDER BY id DESC LIMIT ?2";
     let height = not_due.map(codec::stored).transpose()?;
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut statement = connection.prepare_cached(EXTERNAL).map_err(failed)?;
     let rows = statement.query_map(params![height, limited(limit)], |row| {
         Ok((TxId(row.get(0)?), row.get::<_, Option<i64>>(1)?))
     });
@@ -212,7 +232,7 @@ pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, 
         Ok(u64::try_from(number).unwrap_or(0))
     };
     let due = connection
-        .prepare_cached("SELECT count(*) FROM txs WHERE delete_at <= ?1")
+        .prepare_cached(COUNT_DUE)
         .and_then(|mut statement| {
             statement
                 .query_row([codec::stored(height).unwrap_or(i64::MAX)], |row| row.get::<_, i64>(0))
@@ -222,10 +242,10 @@ pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, 
     let records = note(connection, "records")?.and_then(|text| text.parse().ok()).unwrap_or(0);
     Ok(Counts {
         records,
-        unmined: one("SELECT count(*) FROM txs WHERE unmined_since IS NOT NULL")?,
+        unmined: one(COUNT_UNMINED)?,
         due: u64::try_from(due).unwrap_or(0),
-        preserved: one("SELECT count(*) FROM txs WHERE preserve_until IS NOT NULL")?,
-        cut: one("SELECT count(*) FROM txs WHERE cut = 1")?,
+        preserved: one(COUNT_PRESERVED)?,
+        cut: one(COUNT_CUT)?,
         size_bytes: one("PRAGMA page_count")? * page_size,
         free_bytes: one("PRAGMA freelist_count")? * page_size,
     })
@@ -233,7 +253,7 @@ pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, 
 
 pub(super) fn note(connection: &Connection, name: &str) -> Result<Option<String>, UtxoError> {
     connection
-        .prepare_cached("SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1")
+        .prepare_cached(NOTE)
         .and_then(|mut statement| statement.query_row([name], |row| row.get(0)).optional())
         .map_err(failed)
 }

@@ -16,6 +16,17 @@ use super::failed;
 const COLUMNS: &str = "id, txid, outputs, spent, coinbase, conflicting, spending, cut, external, \
     unmined_since, delete_at, preserve_until, blocks, spenders";
 
+/// A record's first page of spenders.
+pub(super) const SPENDERS: &str = "SELECT outputs, spenders FROM txs WHERE id = ?1";
+const PAGE: &str = "SELECT spenders FROM spender_pages WHERE tx = ?1 AND page = ?2";
+pub(super) const WRITE_PAGE: &str =
+    "UPDATE spender_pages SET spenders = ?3 WHERE tx = ?1 AND page = ?2";
+const REWIRE: &str = "UPDATE txs SET inputs = ?2 WHERE id = ?1";
+const RELEASE: &str = "DELETE FROM holds WHERE child = ?1";
+const UPDATE: &str = "UPDATE txs SET spent = ?2, conflicting = ?3, spending = ?4, mined_at = ?5,
+    unmined_since = ?6, delete_at = ?7, preserve_until = ?8, blocks = ?9, spenders = ?10
+    WHERE id = ?1";
+
 /// How much of a row is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
@@ -77,15 +88,25 @@ fn decode(row: &rusqlite::Row<'_>, want: Want) -> Result<Row, UtxoError> {
     })
 }
 
+fn by_txid(want: Want) -> String {
+    let inputs = if want == Want::Inputs { ", inputs" } else { "" };
+    format!("SELECT {COLUMNS}{inputs} FROM txs WHERE txid = ?1")
+}
+
+/// What finds rows here, for whoever looks at how it is done.
+#[cfg(test)]
+pub(super) fn asked() -> Vec<String> {
+    let found = [SPENDERS, PAGE, WRITE_PAGE, REWIRE, RELEASE, UPDATE].map(str::to_owned);
+    [by_txid(Want::Outputs), by_txid(Want::Inputs)].into_iter().chain(found).collect()
+}
+
 /// The row of a transaction.
 pub(super) fn load(
     connection: &Connection,
     txid: TxId,
     want: Want,
 ) -> Result<Option<Row>, UtxoError> {
-    let inputs = if want == Want::Inputs { ", inputs" } else { "" };
-    let sql = format!("SELECT {COLUMNS}{inputs} FROM txs WHERE txid = ?1");
-    let mut statement = connection.prepare_cached(&sql).map_err(failed)?;
+    let mut statement = connection.prepare_cached(&by_txid(want)).map_err(failed)?;
     let mut rows = statement.query([txid.0]).map_err(failed)?;
     match rows.next().map_err(failed)? {
         Some(row) => decode(row, want).map(Some),
@@ -101,7 +122,7 @@ pub(super) fn load_page(
     page: u32,
 ) -> Result<Page, UtxoError> {
     let bytes: Option<Vec<u8>> = connection
-        .prepare_cached("SELECT spenders FROM spender_pages WHERE tx = ?1 AND page = ?2")
+        .prepare_cached(PAGE)
         .and_then(|mut statement| {
             statement.query_row(params![id, page], |row| row.get(0)).optional()
         })
@@ -165,13 +186,13 @@ pub(super) fn store(
     }
     for (id, page, spenders) in slate.paged() {
         connection
-            .prepare_cached("UPDATE spender_pages SET spenders = ?3 WHERE tx = ?1 AND page = ?2")
+            .prepare_cached(WRITE_PAGE)
             .and_then(|mut statement| statement.execute(params![id, page, spenders.bytes()]))
             .map_err(failed)?;
     }
     for row in slate.rewired() {
         connection
-            .prepare_cached("UPDATE txs SET inputs = ?2 WHERE id = ?1")
+            .prepare_cached(REWIRE)
             .and_then(|mut one| one.execute(params![row.id, codec::encode_inputs(&row.inputs)]))
             .map_err(failed)?;
     }
@@ -181,7 +202,7 @@ pub(super) fn store(
                 .prepare_cached("INSERT OR IGNORE INTO holds (parent, child) VALUES (?1, ?2)")
                 .and_then(|mut statement| statement.execute([parent, child])),
             HoldChange::Release { child } => connection
-                .prepare_cached("DELETE FROM holds WHERE child = ?1")
+                .prepare_cached(RELEASE)
                 .and_then(|mut statement| statement.execute([child])),
         }
         .map_err(failed)?;
@@ -238,11 +259,8 @@ fn other(error: UtxoError) -> rusqlite::Error {
 
 fn update(connection: &Connection, row: &Row) -> Result<(), UtxoError> {
     let first: &[u8] = row.pages.get(&0).map_or(&[], Page::bytes);
-    let sql = "UPDATE txs SET spent = ?2, conflicting = ?3, spending = ?4, mined_at = ?5,
-        unmined_since = ?6, delete_at = ?7, preserve_until = ?8, blocks = ?9, spenders = ?10
-        WHERE id = ?1";
     connection
-        .prepare_cached(sql)
+        .prepare_cached(UPDATE)
         .and_then(|mut statement| {
             statement.execute(params![
                 row.id,

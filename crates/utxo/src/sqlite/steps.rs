@@ -14,6 +14,11 @@ use crate::types::{NewTx, OutPoint, TxId};
 use super::failed;
 use super::rows::{self, Want};
 
+pub(super) const EXPIRED: &str =
+    "SELECT txid FROM txs WHERE preserve_until <= ?1 ORDER BY preserve_until, id LIMIT ?2";
+pub(super) const COUNT: &str = "INSERT INTO meta (key, value) VALUES ('records', ?1)
+    ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + ?1";
+
 pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, UtxoError> {
     connection.transaction().map_err(failed)
 }
@@ -33,10 +38,8 @@ fn next_id(connection: &Connection) -> Result<i64, UtxoError> {
 
 /// Changes how many records there are.
 pub(super) fn count(connection: &Connection, change: i64) -> Result<(), UtxoError> {
-    let sql = "INSERT INTO meta (key, value) VALUES ('records', ?1)
-        ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + ?1";
     connection
-        .prepare_cached(sql)
+        .prepare_cached(COUNT)
         .and_then(|mut statement| statement.execute([change]))
         .map(drop)
         .map_err(failed)
@@ -129,9 +132,7 @@ pub(super) fn expire(
     let transaction = begin(connection)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let ended: Vec<TxId> = {
-        let sql =
-            "SELECT txid FROM txs WHERE preserve_until <= ?1 ORDER BY preserve_until, id LIMIT ?2";
-        let mut statement = transaction.prepare_cached(sql).map_err(failed)?;
+        let mut statement = transaction.prepare_cached(EXPIRED).map_err(failed)?;
         let rows = statement.query_map(params![codec::stored(height)?, limit], |row| row.get(0));
         rows.and_then(|rows| rows.map(|txid| txid.map(TxId)).collect()).map_err(failed)?
     };

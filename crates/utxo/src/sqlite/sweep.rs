@@ -7,12 +7,29 @@ use crate::codec::{self, Input, PAGE_SLOTS, Page, pages, place};
 use crate::store::{Doomed, Fate, Kept, Sweep};
 use crate::types::{Slot, TxId};
 
-use super::rows::{kind, load_page};
+use super::rows::{SPENDERS, WRITE_PAGE, kind, load_page};
 use super::{failed, steps};
 
 /// Rows that belong to one record and go in one transaction with it; a record with more is cut first
 /// and removed piece by piece, so that a writer does not wait for it.
 const LIGHT: usize = 4096;
+
+/// A hold of an unmined spender is asked for here, in the deleting transaction, and nowhere before.
+const LOOK: &str = "SELECT txid, outputs, external, cut, delete_at, preserve_until, inputs,
+    EXISTS (SELECT 1 FROM holds WHERE parent = txs.id) FROM txs WHERE id = ?1";
+const CUT: &str = "UPDATE txs SET cut = 1, delete_at = NULL, unmined_since = NULL WHERE id = ?1";
+const TELL: &str = "UPDATE txs SET spenders = ?2 WHERE id = ?1";
+const OUTPUTS: &str = "SELECT outputs FROM txs WHERE id = ?1 AND cut = 0";
+const DROP_PAGES: &str = "DELETE FROM spender_pages WHERE tx = ?1";
+const DROP_SOME_PAGES: &str = "DELETE FROM spender_pages WHERE tx = ?1 AND page IN
+    (SELECT page FROM spender_pages WHERE tx = ?1 LIMIT ?2)";
+const DROP: &str = "DELETE FROM txs WHERE id = ?1";
+const DOOMED: &str = "SELECT txid, inputs, outputs FROM txs WHERE id = ?1 AND cut = 1";
+
+/// What a deletion asks, for whoever looks at how it is done.
+#[cfg(test)]
+pub(super) const ASKED: [&str; 8] =
+    [LOOK, CUT, TELL, OUTPUTS, DROP_PAGES, DROP_SOME_PAGES, DROP, DOOMED];
 
 /// What a record's last look shows.
 struct Look {
@@ -24,10 +41,7 @@ struct Look {
 }
 
 fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, UtxoError> {
-    // A hold of an unmined spender is asked for here, in the deleting transaction, and nowhere before.
-    let sql = "SELECT txid, outputs, external, cut, delete_at, preserve_until, inputs,
-        EXISTS (SELECT 1 FROM holds WHERE parent = txs.id) FROM txs WHERE id = ?1";
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut statement = connection.prepare_cached(LOOK).map_err(failed)?;
     let mut rows = statement.query([id]).map_err(failed)?;
     let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
     let txid = TxId(row.get(0).map_err(failed)?);
@@ -101,7 +115,7 @@ pub(super) fn cut(
             Some(Look { fate: Some(fate), .. }) => fate,
             Some(Look { txid, doomed, .. }) => {
                 transaction
-                    .prepare_cached("UPDATE txs SET cut = 1, delete_at = NULL, unmined_since = NULL WHERE id = ?1")
+                    .prepare_cached(CUT)
                     .and_then(|mut statement| statement.execute([id]))
                     .map_err(failed)?;
                 let plain = Doomed { key: *id, txid, external: None };
@@ -135,7 +149,7 @@ fn tell_parents(
             continue;
         }
         let found: Option<(u32, Vec<u8>)> = connection
-            .prepare_cached("SELECT outputs, spenders FROM txs WHERE id = ?1")
+            .prepare_cached(SPENDERS)
             .and_then(|mut statement| {
                 statement.query_row([input.parent], |row| Ok((row.get(0)?, row.get(1)?))).optional()
             })
@@ -144,7 +158,7 @@ fn tell_parents(
         let mut spenders = Page::decode(spenders, outputs, 0)?;
         if mark(&mut spenders) {
             connection
-                .prepare_cached("UPDATE txs SET spenders = ?2 WHERE id = ?1")
+                .prepare_cached(TELL)
                 .and_then(|mut one| one.execute(params![input.parent, spenders.bytes()]))
                 .map_err(failed)?;
         }
@@ -159,14 +173,14 @@ fn tell_page(
     mark: impl FnOnce(&mut Page) -> bool,
 ) -> Result<(), UtxoError> {
     let outputs: Option<u32> = connection
-        .prepare_cached("SELECT outputs FROM txs WHERE id = ?1 AND cut = 0")
+        .prepare_cached(OUTPUTS)
         .and_then(|mut statement| statement.query_row([parent], |row| row.get(0)).optional())
         .map_err(failed)?;
     let Some(outputs) = outputs else { return Ok(()) };
     let mut spenders = load_page(connection, parent, outputs, page)?;
     if mark(&mut spenders) {
         connection
-            .prepare_cached("UPDATE spender_pages SET spenders = ?3 WHERE tx = ?1 AND page = ?2")
+            .prepare_cached(WRITE_PAGE)
             .and_then(|mut one| one.execute(params![parent, page, spenders.bytes()]))
             .map_err(failed)?;
     }
@@ -178,7 +192,7 @@ fn drop_pages(connection: &Connection, id: i64, outputs: u32) -> Result<(), Utxo
         return Ok(());
     }
     connection
-        .prepare_cached("DELETE FROM spender_pages WHERE tx = ?1")
+        .prepare_cached(DROP_PAGES)
         .and_then(|mut statement| statement.execute([id]))
         .map(drop)
         .map_err(failed)
@@ -186,7 +200,7 @@ fn drop_pages(connection: &Connection, id: i64, outputs: u32) -> Result<(), Utxo
 
 fn drop_row(connection: &Connection, id: i64) -> Result<(), UtxoError> {
     connection
-        .prepare_cached("DELETE FROM txs WHERE id = ?1")
+        .prepare_cached(DROP)
         .and_then(|mut statement| statement.execute([id]))
         .map(drop)
         .map_err(failed)
@@ -201,9 +215,7 @@ pub(super) fn finish(
 ) -> Result<Option<usize>, UtxoError> {
     let transaction = steps::begin(connection)?;
     let found: Option<(Vec<u8>, Vec<u8>, u32)> = transaction
-        .query_row("SELECT txid, inputs, outputs FROM txs WHERE id = ?1 AND cut = 1", [id], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
+        .query_row(DOOMED, [id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()
         .map_err(failed)?;
     let Some((txid, inputs, outputs)) = found else { return Ok(None) };
@@ -214,10 +226,8 @@ pub(super) fn finish(
     tell_parents(&transaction, txid, first, inputs.get(from..end).unwrap_or_default())?;
     let mut next = Some(end);
     if end == inputs.len() {
-        let sql = "DELETE FROM spender_pages WHERE tx = ?1 AND page IN
-            (SELECT page FROM spender_pages WHERE tx = ?1 LIMIT ?2)";
         let light = i64::try_from(LIGHT).unwrap_or(i64::MAX);
-        let gone = transaction.execute(sql, params![id, light]).map_err(failed)?;
+        let gone = transaction.execute(DROP_SOME_PAGES, params![id, light]).map_err(failed)?;
         if outputs <= PAGE_SLOTS || gone < LIGHT {
             drop_row(&transaction, id)?;
             steps::count(&transaction, -1)?;

@@ -249,6 +249,8 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
         (id(2), Some("tx"))
     );
     assert!(get(store, 2).await.cut && due(store, 1000).await.is_empty());
+    // Its file may be gone by now, so that it proves nothing of the place.
+    assert_eq!(sample(None).await.unwrap(), vec![(id(4), secateur_utxo::FileKind::Tx)]);
     // A reorganisation, a submission, a spend: all too late.
     let late = [
         store.unset_mined(vec![id(2)], block(7, 7).id, 18).await,

@@ -1,9 +1,12 @@
-//! The suite of every backend, on one file.
+//! The suite of every backend, on one file; and what only a file with one writer has to promise.
 
-use secateur_utxo::{Rules, SqliteStore};
+use std::future::Future;
+
+use parking_lot::Mutex;
+use secateur_utxo::{Fate, Rules, SqliteStore, Sweep, UtxoStore as _};
 
 use crate::conformance::conformance;
-use crate::conformance::rig::Home;
+use crate::conformance::rig::{Home, RULES, add, block, coinbase, coins, mine, pays};
 
 async fn open(rules: Rules) -> Home<SqliteStore> {
     let dir = tempfile::tempdir().unwrap();
@@ -12,3 +15,61 @@ async fn open(rules: Rules) -> Home<SqliteStore> {
 }
 
 conformance!(open);
+
+/// Who ended, in order.
+#[derive(Default)]
+struct Ended(Mutex<Vec<&'static str>>);
+
+impl Ended {
+    async fn after<T>(&self, who: &'static str, work: impl Future<Output = T>) -> T {
+        let done = work.await;
+        self.0.lock().push(who);
+        done
+    }
+}
+
+#[tokio::test]
+async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 400).await;
+    add(store, 6, (0..399).map(|n| pays(100 + u64::from(n), &[(1, n)], 0)).collect()).await;
+    mine(store, 7, &(100..499).collect::<Vec<_>>()).await;
+    let keys = store.due(17, None, 1000).await.unwrap().items;
+    let sweep = Sweep { height: 17, external: false };
+    let ended = Ended::default();
+    let chunk = |n: usize| {
+        let keys = keys.chunks(100).nth(n).unwrap().to_vec();
+        ended.after("chunk", store.delete(keys, sweep))
+    };
+    let comes_last = add(store, 18, vec![coinbase(9, 1, block(18, 18))]);
+    // Each asks for its turn in this order.
+    let (one, two, three, four, ()) =
+        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), ended.after("writer", comes_last));
+    for fates in [one, two, three, four] {
+        assert!(fates.unwrap().into_iter().all(|fate| fate == Fate::Deleted));
+    }
+    assert_eq!(*ended.0.lock(), ["chunk", "writer", "chunk", "chunk", "chunk"]);
+}
+
+#[tokio::test]
+async fn a_writer_waits_for_one_piece_of_a_record_that_spends_many_outputs() {
+    let home = open(RULES).await;
+    let store = &home.store;
+    let wide = 9000;
+    coins(store, wide + 1).await;
+    let all: Vec<(u64, u32)> = (0..wide).map(|n| (1, n)).collect();
+    add(store, 6, vec![pays(2, &all, 0)]).await;
+    mine(store, 7, &[2]).await;
+    let keys = store.due(17, None, 10).await.unwrap().items;
+    let fates = store.delete(keys, Sweep { height: 17, external: false }).await.unwrap();
+    let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
+    let ended = Ended::default();
+    let comes_last = add(store, 18, vec![coinbase(9, 1, block(18, 18))]);
+    let (removed, ()) = tokio::join!(
+        ended.after("removal", store.finish(vec![doomed.key])),
+        ended.after("writer", comes_last)
+    );
+    removed.unwrap();
+    assert_eq!(*ended.0.lock(), ["writer", "removal"]);
+}
