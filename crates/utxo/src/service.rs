@@ -269,18 +269,20 @@ impl<S: UtxoStore> Service<S> {
             );
         }
         let completed = error.is_none();
-        {
+        // A prune by hand may be at a lower height than one before.
+        let processed = {
             let mut state = self.0.state.lock();
             state.last_error = error;
             if completed {
                 state.last_skip = None;
                 state.processed = state.processed.max(Some(job.height));
             }
-        }
+            state.processed.filter(|_| completed)
+        };
         self.show();
         let noted = async {
-            if completed {
-                store.set_note(PROCESSED, &job.height.to_string()).await?;
+            if let Some(processed) = processed {
+                store.set_note(PROCESSED, &processed.to_string()).await?;
             }
             if let Some(persisted) = trigger.persisted {
                 store.set_note(PERSISTED, &persisted.to_string()).await?;

@@ -50,6 +50,7 @@ macro_rules! conformance {
             a_guard_that_says_no_keeps_a_run_from_beginning,
             ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_last,
             a_height_counts_as_processed_only_when_both_phases_are_done,
+            a_prune_at_a_lower_height_does_not_lower_what_is_processed,
         ]);
         conformance!(@cases $open, [$(#[$how])?], broke: [
             a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,

@@ -342,3 +342,22 @@ pub async fn a_height_counts_as_processed_only_when_both_phases_are_done<S, F>(
     let next = service(&home.store, settings()).await;
     assert_eq!(next.status().await.unwrap().processed, Some(17));
 }
+
+pub async fn a_prune_at_a_lower_height_does_not_lower_what_is_processed<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    due_and_unmined(&home.store).await;
+    let following = service(&home.store, settings()).await;
+    for (height, deleted) in [(16, 0), (17, 10), (12, 0)] {
+        let trigger = following.trigger_at(Some(height)).unwrap();
+        let (job, _) = following.prune(trigger, go()).await.unwrap();
+        assert_eq!((job.outcome, job.done.deleted), (Outcome::Completed, deleted));
+    }
+    assert_eq!(following.status().await.unwrap().processed, Some(17));
+    let next = service(&home.store, settings()).await;
+    assert_eq!(next.status().await.unwrap().processed, Some(17));
+}
