@@ -247,10 +247,16 @@ impl<S: UtxoStore> Listener<'_, S> {
     }
 }
 
-/// Whether an answer means that there is no such state.
+/// Whether an answer means that there is no such state. A chain of this shape has no code for that, and
+/// puts it into the words of an error of its own. Whatever else fails is no answer: taken for one, it
+/// would let blocks set prunes off that wait for a persister.
 fn is_absent(status: &Status) -> bool {
     let said = status.message().to_ascii_lowercase();
-    status.code() == Code::NotFound || said.contains("not found") || said.contains("no rows")
+    match status.code() {
+        Code::NotFound => true,
+        Code::Unknown | Code::Internal => said.contains("not found") || said.contains("no rows"),
+        _ => false,
+    }
 }
 
 fn broken(status: Status) -> Failed {
@@ -264,5 +270,26 @@ async fn hear(
     match stream {
         Some(stream) => stream.message().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_chain_that_answers_can_say_that_a_state_is_absent() {
+        for (code, said, absent) in [
+            (Code::NotFound, "", true),
+            (Code::Internal, "NOT_FOUND: state not found", true),
+            (Code::Unknown, "sql: no rows in result set", true),
+            (Code::Internal, "the database is locked", false),
+            (Code::Unavailable, "dns: host not found", false),
+            (Code::DeadlineExceeded, "not found in time", false),
+            (Code::Unimplemented, "method not found", false),
+            (Code::Unauthenticated, "token not found", false),
+        ] {
+            assert_eq!(is_absent(&Status::new(code, said)), absent, "{code:?}: {said}");
+        }
     }
 }
