@@ -149,6 +149,24 @@ async fn nothing_is_changed_without_the_right_token() {
     let log = std::fs::read_to_string(home.data.join("utxo/audit.log")).unwrap();
     assert_eq!(log.lines().count(), 1, "{log}");
     assert!(log.contains("utxo.create") && log.contains("1 transaction at height 1"), "{log}");
+    // Whatever changes something is told; looking is not.
+    served.block(3).await;
+    served.persisted(2).await;
+    served
+        .tell(Event::BlockPersisted(pb::BlockPersistedEvent { height: 1 << 32 }))
+        .await
+        .unwrap_err();
+    pruner.prune(served.asked(pb::PruneRequest { height: Some(2) })).await.unwrap();
+    let log = std::fs::read_to_string(home.data.join("utxo/audit.log")).unwrap();
+    let told: Vec<&str> = log.lines().skip(1).collect();
+    let wanted =
+        ["block 3", "block 2 is persisted", "block 4294967296 is persisted", "at height 2"];
+    assert_eq!(told.len(), wanted.len(), "{log}");
+    for (line, what) in told.into_iter().zip(wanted) {
+        assert!(line.contains(what), "{log}");
+        assert_eq!(line.contains("utxo.trigger"), !line.contains("utxo.prune"), "{log}");
+        assert_eq!(line.contains("is no height"), what.contains("4294967296"), "{log}");
+    }
     served.stop();
 }
 

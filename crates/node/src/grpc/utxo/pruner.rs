@@ -5,6 +5,7 @@ use secateur_proto::teranode::pruner::pruner_api_server::PrunerApi;
 use secateur_proto::teranode::pruner::{EmptyMessage, HealthResponse};
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_server::Pruner;
+use secateur_proto::utxo::v1::trigger_request::Event as Told;
 use secateur_utxo::{Event, Heard, Trigger, TxId, UtxoStore};
 use tonic::{Request, Response, Status};
 
@@ -64,15 +65,15 @@ pub(super) async fn noted<T>(
 ) -> Result<Response<T>, Status> {
     let done = match entry {
         None => work.await,
-        Some(entry) => entry.over(async { work.await.map_err(Told) }).await.map_err(|told| told.0),
+        Some(entry) => entry.over(async { work.await.map_err(Said) }).await.map_err(|said| said.0),
     };
     done.map(Response::new)
 }
 
 /// A status as the audit log tells it: its message.
-struct Told(Status);
+struct Said(Status);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0.message())
     }
@@ -133,19 +134,23 @@ impl<S: UtxoStore> Pruner for Api<S> {
         &self,
         request: Request<pb::TriggerRequest>,
     ) -> Result<Response<pb::TriggerResponse>, Status> {
-        use pb::trigger_request::Event as Told;
-        let event = match &request.get_ref().event {
+        let (what, event) = match &request.get_ref().event {
             Some(Told::Block(block)) => {
-                Event::Block { height: height(block.height)?, mined_set: block.mined_set }
+                let (what, mined_set) = (format!("block {}", block.height), block.mined_set);
+                (what, height(block.height).map(|height| Event::Block { height, mined_set }))
             }
-            Some(Told::BlockPersisted(persisted)) => {
-                Event::Persisted { height: height(persisted.height)? }
+            Some(Told::BlockPersisted(block)) => {
+                let what = format!("block {} is persisted", block.height);
+                (what, height(block.height).map(|height| Event::Persisted { height }))
             }
-            None => return Err(convert::bad("the event is missing")),
+            None => (String::new(), Err(convert::bad("the event is missing"))),
         };
-        let heard = self.service.hear(event);
-        let triggers = matches!(heard, Heard::Trigger(_)) && self.service.is_enabled();
-        Ok(Response::new(pb::TriggerResponse { triggers }))
+        noted(self.entry(&request, "utxo.trigger", &what), async {
+            let heard = self.service.hear(event?);
+            let triggers = matches!(heard, Heard::Trigger(_)) && self.service.is_enabled();
+            Ok(pb::TriggerResponse { triggers })
+        })
+        .await
     }
 
     async fn jobs(
