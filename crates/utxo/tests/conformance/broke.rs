@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -105,6 +105,7 @@ pub async fn a_stale_persister_is_told_and_the_past_due_records_are_counted<S, F
     service.hear(Event::Block { height: 68, mined_set: true });
     let status = service.status().await.unwrap();
     assert_eq!(status.stale_persister, Some(StalePersister { head: 68, persisted: 17 }));
+    assert_eq!((status.processed, status.counts.due), (Some(17), 1), "counted from the head");
     let (job, _) = service.prune(service.trigger_at(Some(68)).unwrap(), go()).await.unwrap();
     assert_eq!((job.safe_height, job.done.deleted), (17, 0));
     assert!(is_here(store, 3).await);
@@ -325,28 +326,32 @@ where
     let store = &home.store;
     let wide = 5000_u32;
     coins(store, wide).await;
-    let children = (0..wide).map(|n| pays(100 + u64::from(n), &[(1, n)], 1)).collect();
+    // Every other child is of no use to anybody, and goes with its parent.
+    let children = (0..wide).map(|n| pays(100 + u64::from(n), &[(1, n)], n % 2)).collect();
     add(store, 6, children).await;
     let all: Vec<u64> = (100..100 + u64::from(wide)).collect();
     mine(store, 7, &all).await;
-    add(store, 8, vec![coinbase(9, 1, block(2, 2))]).await;
-    let defensive =
-        Settings { defensive: true, defensive_batch_read: 64, chunk_size: 100, ..settings() };
-    let pruner = pruner(store, None, defensive);
-    // Somebody writes all the while, and is served.
-    let (writer, mut written) = (store.clone(), 0_u64);
-    let done = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&done);
-    let writing = tokio::spawn(async move {
-        while !ended.load(Ordering::Relaxed) || written == 0 {
-            add(&writer, 18, vec![coinbase(100_000 + written, 1, block(18, 18))]).await;
-            written += 1;
-        }
-        written
+    // Between any two steps of the run somebody writes, and is served. One chunk at a time: what another
+    // one waits for would not go on meanwhile.
+    let written = Arc::new(AtomicU64::new(0));
+    let (writer, count) = (store.clone(), Arc::clone(&written));
+    let handle = tokio::runtime::Handle::current();
+    let busy = Faulty::new(store.clone(), move |_| {
+        let n = 100_000 + count.fetch_add(1, Ordering::Relaxed);
+        tokio::task::block_in_place(|| {
+            handle.block_on(add(&writer, 18, vec![coinbase(n, 1, block(18, 18))]));
+        });
+        None
     });
-    let job = run(&pruner, at(18)).await;
-    done.store(true, Ordering::Relaxed);
-    assert!(writing.await.unwrap() > 0);
-    assert_eq!((job.done.deleted, job.done.kept.len()), (1, 0), "{job:?}");
-    assert!(!is_here(store, 1).await && is_here(store, 100).await);
+    let defensive = Settings {
+        defensive: true,
+        defensive_batch_read: 64,
+        chunk_size: 100,
+        chunk_group_limit: 1,
+        ..settings()
+    };
+    let job = run(&pruner(&busy, None, defensive), at(18)).await;
+    assert_eq!((job.done.deleted, job.done.kept.len()), (2501, 0), "{job:?}");
+    assert!(written.load(Ordering::Relaxed) > 75, "three steps for each of 26 chunks");
+    assert!(!is_here(store, 1).await && !is_here(store, 100).await && is_here(store, 101).await);
 }
