@@ -87,6 +87,8 @@ pub(crate) struct Slate {
     /// Rows whose parents were found under other rows than when they were made.
     rewired: BTreeSet<TxId>,
     holds: Vec<HoldChange>,
+    /// Whether a step that failed may have done a part of itself.
+    pieces: bool,
 }
 
 impl Slate {
@@ -102,7 +104,16 @@ impl Slate {
             paged: BTreeSet::new(),
             rewired: BTreeSet::new(),
             holds: Vec::new(),
+            pieces: false,
         }
+    }
+
+    /// For a store that changes one record at a time: an output may be spent by a transaction whose
+    /// record is yet to be made.
+    #[cfg(feature = "aerospike")]
+    pub(crate) fn of_pieces(mut self) -> Self {
+        self.pieces = true;
+        self
     }
 
     /// A row as it is now.
@@ -251,9 +262,13 @@ impl Slate {
             let slot = parent.pages.get(&page).and_then(|page| page.get(place));
             match slot {
                 Some(Slot::Unspent) => {}
-                Some(Slot::Spent { by: spender, input }) if (spender, input) == (by, n) => {}
+                Some(Slot::Spent { by: spender, input })
+                    if (spender, input) == (by, n)
+                        && (self.pieces || self.rows.contains_key(&by)) => {}
                 // The parent remembers: this very transaction was here, and is pruned.
-                Some(Slot::Pruned { by: spender, .. }) if spender == by => {
+                Some(Slot::Spent { by: spender, .. } | Slot::Pruned { by: spender, .. })
+                    if spender == by =>
+                {
                     return Err(UtxoError::Pruned { txid: by });
                 }
                 Some(Slot::Spent { by: spender, .. } | Slot::Pruned { by: spender, .. }) => {

@@ -234,8 +234,9 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page<Self::Key, Self::Mark>, UtxoError>> + Send;
 
-    /// Whether each of these has a spender that is not settled: not known, unmined, or in a block above
-    /// `deep`; nothing is deep enough without it. Spenders are read at most so many at a time.
+    /// Whether each of these has a spender that is not settled: unmined, or in a block above `deep`, or
+    /// not here although nothing says that it was pruned; nothing is deep enough without a depth.
+    /// Spenders are read at most so many at a time.
     fn unstable(
         &self,
         keys: Vec<Self::Key>,
@@ -244,17 +245,19 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<bool>, UtxoError>> + Send;
 
     /// Deletes records: in the step that deletes, each is looked at again, and goes only if it is
-    /// still due, not preserved, and spent by no live unmined transaction. Parents
-    /// learn of it first. Answers in the order of the keys.
+    /// still due, not preserved, and spent by no live unmined transaction. Parents that stay learn of
+    /// it with that step or before: from then on they say that their spender is pruned. Answers in
+    /// the order of the keys.
     fn delete(
         &self,
         keys: Vec<Self::Key>,
         sweep: Sweep,
     ) -> impl Future<Output = Result<Vec<Fate<Self::Key>>, UtxoError>> + Send;
 
-    /// Records that are cut and not yet removed.
+    /// Records that are cut and not yet removed; those with external files only if they may go.
     fn doomed(
         &self,
+        external: bool,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Doomed<Self::Key>>, UtxoError>> + Send;
 

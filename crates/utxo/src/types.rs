@@ -183,6 +183,14 @@ impl Slot {
             Self::Spent { by, input } | Self::Pruned { by, input } => Some((by, input)),
         }
     }
+
+    /// What it is in a store whose steps are whole: a spender that is named and not here was pruned.
+    pub(crate) fn seen(self, is_here: impl FnOnce(TxId) -> bool) -> Self {
+        match self {
+            Self::Spent { by, input } if !is_here(by) => Self::Pruned { by, input },
+            other => other,
+        }
+    }
 }
 
 /// Everything that a store knows of a transaction.

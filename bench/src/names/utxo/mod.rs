@@ -2,14 +2,16 @@
 //! `DELETE … WHERE delete_at <= h` over the same rows in the same database; what writers keep of their
 //! rate meanwhile; and the memory that it takes.
 
+mod postgres;
 mod rows;
 mod sqlite;
+mod writers;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use secateur_utxo::{Metrics, Outcome, Pruner, Settings, Trigger, UtxoStore};
 use tokio::sync::watch;
 
@@ -17,6 +19,7 @@ use crate::machine::Machine;
 use crate::measure::{float, median, peak_bytes, share};
 use crate::names::Setting;
 use crate::names::sidecar::line;
+use crate::processes::postgres as server;
 use crate::results::{Case, Figure, Report};
 use rows::{HEIGHT, HEIGHTS, Shape};
 
@@ -24,6 +27,10 @@ use rows::{HEIGHT, HEIGHTS, Shape};
 pub const NAME: &str = "utxo-prune";
 /// The word that begins the command line of the process whose memory is measured.
 pub const CHILD: &str = "utxo-memory";
+
+/// Records in a chunk, as it is set by default.
+const CHUNK: u64 = 1000;
+const MODES: [(&str, bool); 2] = [("plain", false), ("defensive", true)];
 
 /// One run at the height at which all are due. In defensive mode the children are as old as their
 /// parents, so that they are deep enough where the run's height is one retention more.
@@ -99,7 +106,7 @@ fn on_sqlite(setting: &Setting, shape: Shape, rounds: u32, cases: &mut Vec<Case>
     eprintln!("{NAME}: filling SQLite with {} records …", shape.records);
     sqlite::fill(&filled, shape)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    for (mode, defensive) in [("plain", false), ("defensive", true)] {
+    for (mode, defensive) in MODES {
         if !setting.wants("sqlite", &format!("sqlite/{mode}")) {
             continue;
         }
@@ -111,6 +118,83 @@ fn on_sqlite(setting: &Setting, shape: Shape, rounds: u32, cases: &mut Vec<Case>
     Ok(())
 }
 
+fn on_postgres(setting: &Setting, shape: Shape, rounds: u32, cases: &mut Vec<Case>) -> Result<()> {
+    eprintln!("{NAME}: filling PostgreSQL with {} records …", shape.records);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let filled = runtime.block_on(postgres::Filled::new(shape))?;
+    for (mode, defensive) in MODES {
+        if !setting.wants("postgres", &format!("postgres/{mode}")) {
+            continue;
+        }
+        let bare = || runtime.block_on(filled.bare());
+        let ours = || runtime.block_on(filled.ours(defensive));
+        cases.push(compare("PostgreSQL", mode, shape, rounds, bare, ours)?);
+    }
+    if setting.wants("postgres", "postgres/writers") {
+        cases.push(runtime.block_on(writers_beside(&filled, rounds))?);
+    }
+    drop(filled);
+    server::clean()
+}
+
+/// What writers keep of their rate.
+async fn writers_beside(filled: &postgres::Filled, rounds: u32) -> Result<Case> {
+    let (mut kept, mut alone_rates, mut during_rates) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let store = filled.store().await?;
+        let (alone, during) = writers::rates(&store, prune(&store, filled.shape(), false)).await?;
+        eprintln!(
+            "{NAME}: PostgreSQL/writers, round {round}: alone {alone:.0}, during {during:.0} txs/s"
+        );
+        kept.push(share(during, alone));
+        alone_rates.push(alone);
+        during_rates.push(during);
+    }
+    let writers = "four writers, a hundred transactions at a time, created and mined";
+    Ok(Case {
+        labels: vec![("database", "PostgreSQL".into()), ("mode", "writers".into())],
+        figures: vec![("writers_keep", Figure::Ratio(median(&kept)))],
+        rounds: kept,
+        contestants: vec![
+            line(
+                "during",
+                "writers beside a prune",
+                writers,
+                ("txs/s", median(&during_rates)),
+                "processor",
+            ),
+            line("alone", "writers alone", writers, ("txs/s", median(&alone_rates)), "processor"),
+        ],
+        phases: Vec::new(),
+    })
+}
+
+/// How long a writer waits on SQLite, which has one at a time.
+fn waits(setting: &Setting, shape: Shape) -> Result<Case> {
+    let at = setting.data.join("utxo-waits");
+    std::fs::create_dir_all(&at)?;
+    let filled = at.join("filled");
+    sqlite::fill(&filled, shape)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let [alone, beside, chunk] = runtime.block_on(sqlite::waits(&filled, shape))?;
+    eprintln!(
+        "{NAME}: SQLite/writers: longest call alone {alone:?}, beside {beside:?}, a chunk {chunk:?}"
+    );
+    std::fs::remove_dir_all(&at)?;
+    let millis = |time: Duration| Figure::Ratio(time.as_secs_f64() * 1000.0);
+    Ok(Case {
+        labels: vec![("database", "SQLite".into()), ("mode", "writers".into())],
+        figures: vec![
+            ("longest_alone_ms", millis(alone)),
+            ("longest_beside_ms", millis(beside)),
+            ("chunk_ms", millis(chunk)),
+        ],
+        rounds: Vec::new(),
+        contestants: Vec::new(),
+        phases: Vec::new(),
+    })
+}
+
 /// What the process of [`memory`] does: prunes a store, and says how much memory it took at most.
 pub fn answer(mut words: impl Iterator<Item = String>) -> Result<()> {
     let at = words.next().unwrap_or_default();
@@ -119,7 +203,7 @@ pub fn answer(mut words: impl Iterator<Item = String>) -> Result<()> {
     runtime.block_on(async {
         let store =
             secateur_utxo::SqliteStore::open(Path::new(&at), secateur_utxo::Rules::default())?;
-        prune(&store, Shape { records: due, due }, false).await
+        prune(&store, Shape { records: due * 5 / 4, due }, false).await
     })?;
     println!("{}", peak_bytes()?);
     Ok(())
@@ -130,7 +214,7 @@ fn memory(setting: &Setting, due: u64) -> Result<Case> {
     std::fs::create_dir_all(&at)?;
     let filled = at.join("filled");
     eprintln!("{NAME}: memory with {due} due records …");
-    sqlite::fill(&filled, Shape { records: due, due })?;
+    sqlite::fill(&filled, Shape { records: due * 5 / 4, due })?;
     let child = std::process::Command::new(std::env::current_exe()?)
         .arg(CHILD)
         .arg(&filled)
@@ -151,14 +235,24 @@ fn memory(setting: &Setting, due: u64) -> Result<Case> {
 /// Runs every case.
 pub fn run(setting: &Setting) -> Result<Report> {
     let (records, due, many, rounds) = if setting.quick {
-        (500_000, 100_000, 500_000, 3)
+        (400_000, 100_000, 500_000, 3)
     } else {
-        (10_000_000, 1_000_000, 10_000_000, 3)
+        (4_000_000, 500_000, 10_000_000, 5)
     };
     let shape = Shape { records, due };
     let mut cases = Vec::new();
-    if setting.wants("sqlite", "sqlite/plain") || setting.wants("sqlite", "sqlite/defensive") {
+    let any = |kind: &str, modes: &[&str]| {
+        modes.iter().any(|mode| setting.wants(kind, &format!("{kind}/{mode}")))
+    };
+    if any("sqlite", &["plain", "defensive"]) {
         on_sqlite(setting, shape, rounds, &mut cases)?;
+    }
+    if setting.wants("sqlite", "sqlite/writers") {
+        cases.push(waits(setting, shape)?);
+    }
+    if any("postgres", &["plain", "defensive", "writers"]) {
+        server::programs().context("PostgreSQL is not installed (on Debian: postgresql)")?;
+        on_postgres(setting, shape, rounds, &mut cases)?;
     }
     if setting.wants("memory", "memory") {
         cases.push(memory(setting, many)?);

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use rusqlite::{Connection, params};
 use secateur_utxo::{Rules, SqliteStore};
 
-use super::prune;
 use super::rows::{HEIGHT, Shape};
+use super::{CHUNK, prune, writers};
 
 /// As the pruner's own connection is set.
 fn connect(at: &Path) -> Result<Connection> {
@@ -36,7 +36,7 @@ pub fn fill(at: &Path, shape: Shape) -> Result<()> {
     let sql =
         "INSERT INTO txs (id, txid, outputs, spent, coinbase, conflicting, spending, mined_at,
         delete_at, blocks, spenders, inputs, body)
-        VALUES (?1, ?2, 2, ?3, 0, 0, 1, ?4, ?5, ?6, ?7, ?8, zeroblob(0))";
+        VALUES (?1, ?2, 2, ?3, 0, 0, 1, ?4, ?5, ?6, ?7, ?8, ?9)";
     let mut n = 1;
     while n <= shape.records {
         let transaction = connection.transaction()?;
@@ -51,7 +51,8 @@ pub fn fill(at: &Path, shape: Shape) -> Result<()> {
                     row.delete_at,
                     row.blocks,
                     row.spenders,
-                    row.inputs
+                    row.inputs,
+                    row.body
                 ])?;
             }
         }
@@ -104,4 +105,24 @@ pub async fn ours(of: &Path, to: &Path, shape: Shape, defensive: bool) -> Result
     prune(&store, shape, defensive).await?;
     settle(&connect(&at)?)?;
     Ok(began.elapsed())
+}
+
+/// The longest call of a writer alone, and beside a prune, and what a chunk took then.
+pub async fn waits(at: &Path, shape: Shape) -> Result<[Duration; 3]> {
+    let store = SqliteStore::open(at, Rules::default())?;
+    let (tally, tasks) = writers::start(&store, 1);
+    tally.rate_alone().await?;
+    tally.longest();
+    tally.rate_alone().await?;
+    let alone = tally.longest();
+    let began = Instant::now();
+    prune(&store, shape, false).await?;
+    let chunks = u32::try_from(shape.due.div_ceil(CHUNK))?;
+    let chunk = began.elapsed() / chunks;
+    let beside = tally.longest();
+    tally.stop();
+    for task in tasks {
+        task.await??;
+    }
+    Ok([alone, beside, chunk])
 }

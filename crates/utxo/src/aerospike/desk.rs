@@ -83,7 +83,7 @@ impl Desk {
             };
             row.delete_at = rules.delete_at(facts, height);
         }
-        Slate::new(rules, height, rows.into_values().chain(more).collect())
+        Slate::new(rules, height, rows.into_values().chain(more).collect()).of_pieces()
     }
 
     /// Everything as a slate has it now.

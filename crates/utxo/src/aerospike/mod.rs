@@ -206,8 +206,8 @@ impl<R: Records> UtxoStore for Engine<R> {
         self.delete_all(&keys, sweep).await
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Vec<Doomed<TxId>>, UtxoError> {
-        self.doomed_some(limit).await
+    async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<TxId>>, UtxoError> {
+        self.doomed_some(external, limit).await
     }
 
     async fn finish(&self, keys: Vec<TxId>) -> Result<(), UtxoError> {

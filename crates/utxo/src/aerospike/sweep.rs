@@ -253,17 +253,29 @@ impl<R: Records> Engine<R> {
         Ok(())
     }
 
-    pub(super) async fn doomed_some(&self, limit: usize) -> Result<Vec<Doomed<TxId>>, UtxoError> {
+    pub(super) async fn doomed_some(
+        &self,
+        external: bool,
+        limit: usize,
+    ) -> Result<Vec<Doomed<TxId>>, UtxoError> {
         let bins = &[bins::TXID, bins::EXTERNAL];
-        let query = Query { index: Index::Cut, to: i64::MAX, bins, above: None };
-        let (found, _) = self.records.query(query, None, limit).await?;
-        found
-            .iter()
-            .map(|stored| {
+        let mut cursor = None;
+        // Whole pages may have to be passed over.
+        loop {
+            let query = Query { index: Index::Cut, to: i64::MAX, bins, above: None };
+            let (found, next) = self.records.query(query, cursor, limit).await?;
+            let mut doomed = Vec::new();
+            for stored in &found {
                 let read = Reader(&stored.fields);
-                let txid = read.txid()?;
-                Ok(Doomed { key: txid, txid, external: read.external()? })
-            })
-            .collect()
+                let (txid, file) = (read.txid()?, read.external()?);
+                if external || file.is_none() {
+                    doomed.push(Doomed { key: txid, txid, external: file });
+                }
+            }
+            if !doomed.is_empty() || next.is_none() {
+                return Ok(doomed);
+            }
+            cursor = next;
+        }
     }
 }

@@ -22,7 +22,6 @@ use secateur_sql::postgres::{Address, Client, Postgres, PostgresOptions, Told as
 use tokio::sync::Semaphore;
 
 use crate::UtxoError;
-use crate::codec::Input;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
@@ -44,15 +43,12 @@ impl Mark {
     const BEGIN: Self = Self { height: -1, id: 0 };
 }
 
-/// A record that is due, with what its deletion needs to know before it locks anything.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A record that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
+    /// When it was listed; where it stands in the index of due records.
+    height: i64,
     id: i64,
-    txid: TxId,
-    outputs: u32,
-    external: Option<FileKind>,
-    /// What it spends; nothing if it cannot go in one transaction, or was wired anew.
-    inputs: Option<Vec<Input>>,
 }
 
 /// UTXO records in PostgreSQL. Clones share its connections.
@@ -204,11 +200,11 @@ impl UtxoStore for PostgresStore {
 
     async fn delete(&self, keys: Vec<Key>, sweep: Sweep) -> Result<Vec<Fate<Key>>, UtxoError> {
         let _turn = self.sweeps.acquire().await;
-        retried(|| sweep::delete(&self.database, &keys, sweep)).await
+        sweep::delete(&self.database, &keys, sweep).await
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Vec<Doomed<Key>>, UtxoError> {
-        read::doomed(&self.client().await?, limit).await
+    async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<Key>>, UtxoError> {
+        read::doomed(&self.client().await?, external, limit).await
     }
 
     async fn finish(&self, keys: Vec<Key>) -> Result<(), UtxoError> {

@@ -18,7 +18,6 @@ use crate::store::{Counts, Doomed, Page, Unmined};
 use crate::types::{FileKind, Record, Slot, TxId};
 
 use super::rows::{bytes_of, count, kind, limited, txid as decode_txid};
-use super::sweep::LIGHT;
 use super::{Key, Mark};
 
 const DOING: &str = "reading records";
@@ -26,6 +25,8 @@ const DOING: &str = "reading records";
 const PAGE_BYTES: usize = 2 << 20;
 /// Pages of spenders that are read at once.
 const PAGES_AT_ONCE: i64 = 256;
+/// Spenders that are asked for at once.
+const SPENDERS_AT_ONCE: usize = 10_000;
 
 pub(super) const GET: &str = "select id, outputs, coinbase, conflicting, spending, cut, external, \
     unmined_since, delete_at, preserve_until, blocks, spenders, inputs, body, \
@@ -36,20 +37,16 @@ pub(super) const GET: &str = "select id, outputs, coinbase, conflicting, spendin
 pub(super) const OLD_UNMINED: &str = "select unmined_since, id, txid, inputs from utxo_txs \
     where unmined_since <= $1 and (unmined_since, id) > ($2, $3) \
     order by unmined_since, id limit $4";
-/// Records that go at once come with their inputs, so that their parents can be locked with them;
-/// the same look at the row that finds out whether it is there.
-pub(super) const DUE: &str = "select delete_at, id, txid, outputs, external, \
-    case when external is null and not rewired \
-        and octet_length(inputs) / 44 + (outputs + 255) / 256 <= $5::integer then inputs end \
-    from utxo_txs where delete_at <= $1 and (delete_at, id) > ($2, $3) \
-    order by delete_at, id limit $4";
+pub(super) const DUE: &str = "select delete_at, id from utxo_txs \
+    where delete_at <= $1 and (delete_at, id) > ($2, $3) order by delete_at, id limit $4";
 pub(super) const SPENDERS: &str = "select id, outputs, spenders from utxo_txs where id = any($1)";
 pub(super) const MORE_SPENDERS: &str = "select tx, page, spenders from utxo_spender_pages \
     where tx = any($1) and (tx, page) > ($2, $3) order by tx, page limit $4";
-pub(super) const SETTLED: &str =
-    "select txid from utxo_txs where txid = any($1) and not cut and mined_at <= $2";
-pub(super) const DOOMED: &str =
-    "select id, txid, external from utxo_txs where cut order by id limit $1";
+pub(super) const HERE: &str = "select txid from utxo_txs where txid = any($1) and not cut";
+pub(super) const UNSETTLED: &str = "select txid from utxo_txs where txid = any($1) and not cut \
+    and coalesce(mined_at > $2, true)";
+pub(super) const DOOMED: &str = "select id, txid, external from utxo_txs where cut and ($1 or external is null) \
+    order by id limit $2";
 /// Newest first, as far as one can tell from an index by delete-at-height.
 pub(super) const EXTERNAL: &str = "select txid, external from ( \
         (select id, txid, external from utxo_txs where external is not null and not cut \
@@ -111,6 +108,7 @@ pub(super) async fn get(client: &Client, txid: TxId) -> Result<Option<Record>, U
         // Of a record that is cut they may be gone already.
         return Err(UtxoError::damaged("spenders", "a page is missing"));
     }
+    tell_pruned(client, &mut outputs).await?;
     let inputs = codec::decode_inputs(field(row, 12)?)?;
     let held_by: Vec<&[u8]> = field(row, 15)?;
     Ok(Some(Record {
@@ -131,18 +129,34 @@ pub(super) async fn get(client: &Client, txid: TxId) -> Result<Option<Record>, U
     }))
 }
 
+/// A spender that is named and not here was pruned: its record came with the name, in one step.
+async fn tell_pruned(client: &Client, outputs: &mut [Slot]) -> Result<(), UtxoError> {
+    for some in outputs.chunks_mut(SPENDERS_AT_ONCE) {
+        let named: BTreeSet<TxId> =
+            some.iter().filter_map(|slot| Some(slot.spender()?.0)).collect();
+        if named.is_empty() {
+            continue;
+        }
+        let rows = query(client, HERE, &[&bytes_of(&named)]).await?;
+        let here = rows.iter().map(|row| decode_txid(field(row, 0)?));
+        let here: HashSet<TxId> = here.collect::<Result<_, _>>()?;
+        for slot in some {
+            *slot = slot.seen(|by| here.contains(&by));
+        }
+    }
+    Ok(())
+}
+
 /// A page of a listing by height and row. It ends early where its rows are large, and then goes on.
 async fn page<T>(
     client: &Client,
     sql: &str,
     (height, after, limit): (Height, Option<Mark>, usize),
-    more: Option<i32>,
     decode: impl Fn(&Row) -> Result<(T, usize), UtxoError>,
 ) -> Result<Page<T, Mark>, UtxoError> {
     let from = after.unwrap_or(Mark::BEGIN);
     let (height, most) = (codec::stored(height)?, limited(limit));
-    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&height, &from.height, &from.id, &most];
-    params.extend(more.as_ref().map(|more| more as &(dyn ToSql + Sync)));
+    let params: [&(dyn ToSql + Sync); 4] = [&height, &from.height, &from.id, &most];
     let statement = client.prepare_cached(sql).await.told(DOING)?;
     let rows = client.query_raw(&statement, params).await.told(DOING)?;
     let mut rows = pin!(rows);
@@ -166,7 +180,7 @@ pub(super) async fn old_unmined(
     after: Option<Mark>,
     limit: usize,
 ) -> Result<Page<Unmined, Mark>, UtxoError> {
-    page(client, OLD_UNMINED, (cutoff, after, limit), None, |row| {
+    page(client, OLD_UNMINED, (cutoff, after, limit), |row| {
         let inputs: &[u8] = field(row, 3)?;
         let parents: BTreeSet<TxId> =
             codec::decode_inputs(inputs)?.iter().map(|input| input.spends.txid).collect();
@@ -182,17 +196,8 @@ pub(super) async fn due(
     after: Option<Mark>,
     limit: usize,
 ) -> Result<Page<Key, Mark>, UtxoError> {
-    let light = i32::try_from(LIGHT).unwrap_or(i32::MAX);
-    page(client, DUE, (height, after, limit), Some(light), |row| {
-        let inputs: Option<&[u8]> = field(row, 5)?;
-        let key = Key {
-            id: field(row, 1)?,
-            txid: decode_txid(field(row, 2)?)?,
-            outputs: count(field(row, 3)?)?,
-            external: kind(field(row, 4)?)?,
-            inputs: inputs.map(codec::decode_inputs).transpose()?,
-        };
-        Ok((key, inputs.map_or(0, <[u8]>::len)))
+    page(client, DUE, (height, after, limit), |row| {
+        Ok((Key { height: field(row, 0)?, id: field(row, 1)? }, 0))
     })
     .await
 }
@@ -210,7 +215,6 @@ struct Spenders<'a> {
 impl Spenders<'_> {
     async fn add(&mut self, id: i64, slots: Vec<Slot>) -> Result<(), UtxoError> {
         for slot in slots {
-            // A spender that is pruned was settled before; a coin has none.
             let Slot::Spent { by, .. } = slot else { continue };
             self.asked.entry(by).or_default().insert(id);
             if self.asked.len() >= self.batch.max(1) {
@@ -222,13 +226,14 @@ impl Spenders<'_> {
 
     async fn ask(&mut self) -> Result<(), UtxoError> {
         let mut asked = std::mem::take(&mut self.asked);
-        // Nothing is deep enough without a depth.
-        if let Some(deep) = self.deep.filter(|_| !asked.is_empty()) {
-            for row in query(self.client, SETTLED, &[&bytes_of(asked.keys()), &deep]).await? {
-                asked.remove(&decode_txid(field(&row, 0)?)?);
-            }
+        if asked.is_empty() {
+            return Ok(());
         }
-        self.unstable.extend(asked.into_values().flatten());
+        // One that is not here was pruned, and so was settled before.
+        for row in query(self.client, UNSETTLED, &[&bytes_of(asked.keys()), &self.deep]).await? {
+            let whose = asked.remove(&decode_txid(field(&row, 0)?)?);
+            self.unstable.extend(whose.into_iter().flatten());
+        }
         Ok(())
     }
 }
@@ -267,11 +272,15 @@ pub(super) async fn unstable(
     Ok(keys.iter().map(|key| spenders.unstable.contains(&key.id)).collect())
 }
 
-pub(super) async fn doomed(client: &Client, limit: usize) -> Result<Vec<Doomed<Key>>, UtxoError> {
-    let rows = query(client, DOOMED, &[&limited(limit)]).await?;
+pub(super) async fn doomed(
+    client: &Client,
+    external: bool,
+    limit: usize,
+) -> Result<Vec<Doomed<Key>>, UtxoError> {
+    let rows = query(client, DOOMED, &[&external, &limited(limit)]).await?;
     let decode = |row: &Row| {
         let (txid, external) = (decode_txid(field(row, 1)?)?, kind(field(row, 2)?)?);
-        let key = Key { id: field(row, 0)?, txid, outputs: 0, external, inputs: None };
+        let key = Key { height: 0, id: field(row, 0)? };
         Ok(Doomed { key, txid, external })
     };
     rows.iter().map(decode).collect()

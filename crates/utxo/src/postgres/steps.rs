@@ -19,6 +19,7 @@ use crate::slate::{Row, Slate};
 use crate::store::{Created, Preserved};
 use crate::types::{BlockId, NewTx, OutPoint, TxId};
 
+use super::read::HERE;
 use super::rows::{self, bytes_of, limited, txid as decode_txid};
 use super::trip::{Tried as _, Trip};
 use super::write;
@@ -51,6 +52,25 @@ async fn inputs_of(
     rows.iter().map(decode).collect()
 }
 
+/// Makes sure that what looks pruned is. Parents that were waited for are seen as they are now and name
+/// their spenders; but a spender that somebody made meanwhile could not be seen by the same statement.
+async fn is_still_gone(
+    transaction: &Transaction<'_>,
+    created: &[Result<Created, UtxoError>],
+) -> Result<(), Trip> {
+    let pruned = created.iter().filter_map(|created| match created {
+        Err(UtxoError::Pruned { txid }) => Some(txid),
+        _ => None,
+    });
+    let pruned = bytes_of(pruned);
+    if pruned.is_empty() {
+        return Ok(());
+    }
+    let here = transaction.prepare_cached(HERE).await.tried(DOING)?;
+    let here = transaction.query(&here, &[&pruned]).await.tried(DOING)?;
+    if here.is_empty() { Ok(()) } else { Err(Trip::changed()) }
+}
+
 pub(super) async fn create(
     database: &Postgres,
     rules: Rules,
@@ -68,7 +88,8 @@ pub(super) async fn create(
     let (mut found, ids) = (found?, ids?);
     rows::load_pages(&transaction, &mut found, outputs()).await?;
     let mut slate = Slate::new(rules, height, found);
-    let created = txs.iter().zip(ids).map(|(tx, id)| slate.create(tx, id)).collect();
+    let created: Vec<_> = txs.iter().zip(ids).map(|(tx, id)| slate.create(tx, id)).collect();
+    is_still_gone(&transaction, &created).await?;
     write::store(&transaction, &slate, txs).await?;
     transaction.commit().await.tried(DOING)?;
     Ok(created)

@@ -28,6 +28,14 @@ impl Trip {
     }
 }
 
+impl Trip {
+    /// How it failed, for somebody who does not try again.
+    pub(super) fn into_error(self) -> UtxoError {
+        let (Self::Again(error) | Self::Failed(error)) = self;
+        error
+    }
+}
+
 impl From<UtxoError> for Trip {
     fn from(error: UtxoError) -> Self {
         Self::Failed(error)
@@ -53,6 +61,8 @@ impl<T> Tried<T> for Result<T, tokio_postgres::Error> {
             SqlState::UNIQUE_VIOLATION,
             SqlState::T_R_DEADLOCK_DETECTED,
             SqlState::T_R_SERIALIZATION_FAILURE,
+            // Who was to wait no longer than a moment did.
+            SqlState::LOCK_NOT_AVAILABLE,
             // Of statements that went out together another one failed first; alone it will tell why.
             SqlState::IN_FAILED_SQL_TRANSACTION,
         ];

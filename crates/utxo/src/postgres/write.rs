@@ -37,7 +37,7 @@ const UPDATE: &str = "update utxo_txs t set spent = v.spent, conflicting = v.con
 const UPDATE_PAGES: &str = "update utxo_spender_pages p set spenders = v.spenders \
     from unnest($1::bigint[], $2::integer[], $3::bytea[]) v (tx, page, spenders) \
     where p.tx = v.tx and p.page = v.page";
-const REWIRE: &str = "update utxo_txs t set inputs = v.inputs, rewired = true \
+const REWIRE: &str = "update utxo_txs t set inputs = v.inputs \
     from unnest($1::bigint[], $2::bytea[]) v (id, inputs) where t.id = v.id";
 const RELEASE: &str = "delete from utxo_holds where child = any($1)";
 const HOLD: &str = "insert into utxo_holds (parent, child) \

@@ -1,5 +1,8 @@
 //! Phase 2: records that are due go, chunk by chunk.
 
+use std::pin::pin;
+
+use futures_util::future::OptionFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
 use secateur_core::Height;
 use tokio::time::Instant;
@@ -7,7 +10,7 @@ use tokio::time::Instant;
 use super::{Ended, Limits, Phase, Pruner};
 use crate::UtxoError;
 use crate::files::Removed;
-use crate::store::{Doomed, Fate, Kept, Sweep, UtxoStore};
+use crate::store::{Doomed, Fate, Kept, Page, Sweep, UtxoStore};
 
 /// External files that are removed at the same time in one chunk.
 const FILES_AT_ONCE: usize = 16;
@@ -22,33 +25,34 @@ impl<S: UtxoStore> Pruner<S> {
         let due = self.store.counts(height).await?.due;
         self.board.enter(Phase::Delete, due);
         let sweep = Sweep { height, external: self.is_right_place(height).await? };
-        if sweep.external {
-            self.finish_doomed(limits).await?;
-        }
+        self.finish_doomed(sweep.external, limits).await?;
+        let list = |after| self.store.due(height, after, self.settings.chunk_size);
         let mut running = FuturesUnordered::new();
         let mut ended = Ok(());
-        let (mut mark, mut more) = (None, true);
+        // The next page is listed while chunks are under way, and waits until there is room for it.
+        let mut listing = pin!(OptionFuture::from(Some(list(None))));
+        let mut listed: Option<Page<_, _>> = None;
         loop {
-            while more && ended.is_ok() && running.len() < self.settings.chunk_group_limit {
-                ended = limits.check();
-                if ended.is_err() {
-                    break;
-                }
-                match self.store.due(height, mark.take(), self.settings.chunk_size).await {
-                    Ok(page) => {
-                        more = page.next.is_some();
-                        mark = page.next;
-                        running.push(self.chunk(page.items, sweep));
-                    }
-                    Err(error) => ended = Err(error.into()),
+            if let Some(page) = listed.take_if(|_| running.len() < self.settings.chunk_group_limit)
+            {
+                listing.set(page.next.map(|next| list(Some(next))).into());
+                ended = ended.and_then(|()| limits.check());
+                if ended.is_ok() {
+                    running.push(self.chunk(page.items, sweep));
                 }
             }
-            // What is under way ends in order even when something else failed.
-            match running.next().await {
-                Some(Err(error)) if ended.is_ok() => ended = Err(error.into()),
-                Some(Err(error)) => tracing::warn!(%error, "another chunk failed too"),
-                None if ended.is_err() || !more => return ended,
-                Some(Ok(())) | None => {}
+            tokio::select! {
+                // What is under way ends in order even when something else failed.
+                Some(done) = running.next() => match done {
+                    Err(error) if ended.is_ok() => ended = Err(error.into()),
+                    Err(error) => tracing::warn!(%error, "another chunk failed too"),
+                    Ok(()) => {}
+                },
+                Some(page) = &mut listing, if ended.is_ok() && listed.is_none() => match page {
+                    Ok(page) => listed = Some(page),
+                    Err(error) => ended = Err(error.into()),
+                },
+                else => return ended,
             }
         }
     }
@@ -137,10 +141,10 @@ impl<S: UtxoStore> Pruner<S> {
     }
 
     /// Goes on where a run was cut off between a record's cut and its end.
-    async fn finish_doomed(&self, limits: &Limits) -> Result<(), Ended> {
+    async fn finish_doomed(&self, external: bool, limits: &Limits) -> Result<(), Ended> {
         loop {
             limits.check()?;
-            let doomed = self.store.doomed(self.settings.chunk_size).await?;
+            let doomed = self.store.doomed(external, self.settings.chunk_size).await?;
             // What cannot be removed now would be listed again for ever.
             if doomed.is_empty() || !self.remove(doomed).await? {
                 return Ok(());
@@ -158,6 +162,12 @@ impl<S: UtxoStore> Pruner<S> {
                 return Ok(true);
             }
             sample = self.store.external_sample(None, SAMPLE).await?;
+        }
+        if sample.is_empty() {
+            // Only what is cut has files, and this place never showed one: they are somewhere else.
+            let doomed = self.store.doomed(true, self.settings.chunk_size).await?.into_iter();
+            let with_files = doomed.filter_map(|one| Some((one.txid, one.external?)));
+            sample = with_files.take(SAMPLE).collect();
         }
         if sample.is_empty() {
             return Ok(true);

@@ -252,18 +252,18 @@ impl UtxoStore for SqliteStore {
             .collect())
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
-        self.reader().read(move |connection| read::doomed(connection, limit)).await
+    async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
+        self.reader().read(move |connection| read::doomed(connection, external, limit)).await
     }
 
     async fn finish(&self, keys: Vec<i64>) -> Result<(), UtxoError> {
         let _one = self.sweep.lock().await;
         for id in keys {
-            let mut from = Some(0);
-            while let Some(at) = from {
+            let mut is_last = false;
+            while !is_last {
                 let _turn = self.turn.lock().await;
-                from =
-                    self.sweeper.write(move |connection| sweep::finish(connection, id, at)).await?;
+                is_last =
+                    self.sweeper.write(move |connection| sweep::finish(connection, id)).await?;
             }
         }
         Ok(())

@@ -23,8 +23,10 @@ const OLD_UNMINED: &str = "SELECT unmined_since, id, txid, inputs FROM txs
     ORDER BY unmined_since, id LIMIT ?4";
 const DUE: &str = "SELECT delete_at, id FROM txs
     WHERE delete_at <= ?1 AND (delete_at, id) > (?2, ?3) ORDER BY delete_at, id LIMIT ?4";
+const HERE: &str = "SELECT 1 FROM txs WHERE txid = ?1 AND cut = 0";
 const SETTLED: &str = "SELECT mined_at FROM txs WHERE txid = ?1 AND cut = 0";
-const DOOMED: &str = "SELECT id, txid, external FROM txs WHERE cut = 1 ORDER BY id LIMIT ?1";
+const DOOMED: &str = "SELECT id, txid, external FROM txs WHERE cut = 1 AND (?1 OR external IS NULL)
+    ORDER BY id LIMIT ?2";
 /// What is cut may have lost its file.
 const EXTERNAL: &str = "SELECT txid, external FROM txs WHERE external IS NOT NULL AND cut = 0
     AND (?1 IS NULL OR delete_at IS NULL OR delete_at > ?1) ORDER BY id DESC LIMIT ?2";
@@ -36,7 +38,7 @@ const NOTE: &str = "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1";
 
 /// What is asked of records, for whoever looks at how it is done.
 #[cfg(test)]
-pub(super) const ASKED: [&str; 12] = [
+pub(super) const ASKED: [&str; 13] = [
     BODY,
     HELD_BY,
     OLD_UNMINED,
@@ -44,6 +46,7 @@ pub(super) const ASKED: [&str; 12] = [
     SETTLED,
     DOOMED,
     EXTERNAL,
+    HERE,
     COUNT_DUE,
     COUNT_UNMINED,
     COUNT_PRESERVED,
@@ -67,6 +70,7 @@ pub(super) fn get(connection: &Connection, txid: TxId) -> Result<Option<Record>,
             None => outputs.extend(rows::load_page(&view, row.id, row.outputs, page)?.all()?),
         }
     }
+    tell_pruned(&view, &mut outputs)?;
     let body: Vec<u8> = view.query_row(BODY, [row.id], |row| row.get(0)).map_err(failed)?;
     let held_by = {
         let mut statement = view.prepare_cached(HELD_BY).map_err(failed)?;
@@ -89,6 +93,17 @@ pub(super) fn get(connection: &Connection, txid: TxId) -> Result<Option<Record>,
         body: Bytes::from(body),
         held_by,
     }))
+}
+
+/// A spender that is named and not here was pruned: its record came with the name, in one step.
+fn tell_pruned(connection: &Connection, outputs: &mut [Slot]) -> Result<(), UtxoError> {
+    let mut here = connection.prepare_cached(HERE).map_err(failed)?;
+    for slot in outputs {
+        let Some((by, _)) = slot.spender() else { continue };
+        let is_here = here.exists([by.0]).map_err(failed)?;
+        *slot = slot.seen(|_| is_here);
+    }
+    Ok(())
 }
 
 pub(super) fn old_unmined(
@@ -165,11 +180,11 @@ pub(super) fn unstable(
     settled: &mut HashMap<TxId, bool>,
 ) -> Result<bool, UtxoError> {
     let mut unstable = false;
+    let deep = deep.map(codec::stored).transpose()?;
     let mut statement = connection.prepare_cached(SETTLED).map_err(failed)?;
     spenders(connection, id, |slots| {
         for slot in slots {
             let is_settled = match slot {
-                // A spender that is pruned was settled before; a coin has none.
                 Slot::Unspent | Slot::Pruned { .. } => true,
                 Slot::Spent { by, .. } => {
                     if let Some(known) = settled.get(&by) {
@@ -179,8 +194,11 @@ pub(super) fn unstable(
                             .query_row([by.0], |row| row.get(0))
                             .optional()
                             .map_err(failed)?;
-                        let mined = mined.flatten().map(codec::height).transpose()?;
-                        let is_deep = mined.is_some_and(|mined| Some(mined) <= deep);
+                        // One that is not here was pruned, and so was settled before.
+                        let is_deep = match mined {
+                            None => true,
+                            Some(mined) => mined.is_some_and(|mined| Some(mined) <= deep),
+                        };
                         settled.insert(by, is_deep);
                         is_deep
                     }
@@ -193,9 +211,13 @@ pub(super) fn unstable(
     Ok(unstable)
 }
 
-pub(super) fn doomed(connection: &Connection, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
+pub(super) fn doomed(
+    connection: &Connection,
+    external: bool,
+    limit: usize,
+) -> Result<Vec<Doomed<i64>>, UtxoError> {
     let mut statement = connection.prepare_cached(DOOMED).map_err(failed)?;
-    let rows = statement.query_map([limited(limit)], |row| {
+    let rows = statement.query_map(params![external, limited(limit)], |row| {
         Ok((row.get(0)?, TxId(row.get(1)?), row.get::<_, Option<i64>>(2)?))
     });
     let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(failed)?;

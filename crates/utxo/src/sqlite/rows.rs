@@ -19,8 +19,7 @@ const COLUMNS: &str = "id, txid, outputs, spent, coinbase, conflicting, spending
 /// A record's first page of spenders.
 pub(super) const SPENDERS: &str = "SELECT outputs, spenders FROM txs WHERE id = ?1";
 const PAGE: &str = "SELECT spenders FROM spender_pages WHERE tx = ?1 AND page = ?2";
-pub(super) const WRITE_PAGE: &str =
-    "UPDATE spender_pages SET spenders = ?3 WHERE tx = ?1 AND page = ?2";
+const WRITE_PAGE: &str = "UPDATE spender_pages SET spenders = ?3 WHERE tx = ?1 AND page = ?2";
 const REWIRE: &str = "UPDATE txs SET inputs = ?2 WHERE id = ?1";
 const RELEASE: &str = "DELETE FROM holds WHERE child = ?1";
 const UPDATE: &str = "UPDATE txs SET spent = ?2, conflicting = ?3, spending = ?4, mined_at = ?5,

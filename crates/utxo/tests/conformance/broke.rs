@@ -13,7 +13,7 @@ use bytes::Bytes;
 use secateur_archive::{Credentials, Retry, S3Settings};
 use secateur_utxo::{
     Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Outcome, Pruner, Rules,
-    Service, Settings, Slot, StalePersister, Trigger, UtxoStore,
+    Service, Settings, Slot, StalePersister, Sweep, Trigger, UtxoStore,
 };
 
 use super::prunes::{at, go, pruner, run, settings};
@@ -154,6 +154,31 @@ pub async fn a_wrong_prefix_of_files_is_not_taken_for_files_that_are_gone<S, F>(
     assert_eq!((job.done.deleted, job.done.files_deleted, job.done.files_missing), (2, 1, 1));
     assert!(!is_here(store, 2).await && !right.has(id(2), FileKind::Tx).await.unwrap());
     assert!(is_here(store, 5).await && right.has(id(5), FileKind::Tx).await.unwrap());
+}
+
+pub async fn a_cut_record_is_not_finished_by_a_place_that_never_had_its_file<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let dir = tempfile::tempdir().unwrap();
+    let (right, wrong) = (place(&dir.path().join("right")), place(&dir.path().join("wrong")));
+    coins(store, 2).await;
+    right.put(id(2), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+    add(store, 6, vec![external(pays(2, &[(1, 0)], 0))]).await;
+    mine(store, 7, &[2]).await;
+    // A run ended right after the cut, and no other record has a file.
+    let keys = store.due(17, None, 10).await.unwrap().items;
+    store.delete(keys, Sweep { height: 17, external: true }).await.unwrap();
+    let job = run(&pruner(store, Some(wrong), settings()), at(17)).await;
+    assert_eq!((job.done.deleted, job.done.files_missing), (0, 0), "{job:?}");
+    assert!(is_here(store, 2).await && right.has(id(2), FileKind::Tx).await.unwrap());
+    let job = run(&pruner(store, Some(right.clone()), settings()), at(17)).await;
+    assert_eq!((job.done.deleted, job.done.files_deleted), (1, 1), "{job:?}");
+    assert!(!is_here(store, 2).await && !right.has(id(2), FileKind::Tx).await.unwrap());
 }
 
 /// A bucket whose objects are all there and whose deletions fail as long as they are told to.

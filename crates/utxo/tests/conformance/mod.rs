@@ -57,6 +57,7 @@ macro_rules! conformance {
             a_preservation_that_expires_over_a_live_coin_does_not_date_it,
             a_stale_persister_is_told_and_the_past_due_records_are_counted,
             a_wrong_prefix_of_files_is_not_taken_for_files_that_are_gone,
+            a_cut_record_is_not_finished_by_a_place_that_never_had_its_file,
             a_record_stays_while_its_file_cannot_be_removed,
             a_reorganisation_between_listing_and_deleting_is_seen,
             catching_up_with_a_small_retention_deletes_nothing_that_is_needed,

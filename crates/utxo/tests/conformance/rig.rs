@@ -263,8 +263,12 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         self.call("delete", self.inner.delete(keys, sweep)).await
     }
 
-    async fn doomed(&self, limit: usize) -> Result<Vec<Doomed<Self::Key>>, UtxoError> {
-        self.call("doomed", self.inner.doomed(limit)).await
+    async fn doomed(
+        &self,
+        external: bool,
+        limit: usize,
+    ) -> Result<Vec<Doomed<Self::Key>>, UtxoError> {
+        self.call("doomed", self.inner.doomed(external, limit)).await
     }
 
     async fn finish(&self, keys: Vec<Self::Key>) -> Result<(), UtxoError> {

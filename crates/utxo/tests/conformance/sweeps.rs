@@ -263,11 +263,12 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
     }
     assert_eq!(store.preserve(vec![id(2)], 99).await.unwrap().missing, 1);
     assert_eq!(store.counts(18).await.unwrap().cut, 1);
-    let again = store.doomed(10).await.unwrap();
+    assert!(store.doomed(false, 10).await.unwrap().is_empty());
+    let again = store.doomed(true, 10).await.unwrap();
     assert_eq!(again.iter().map(|doomed| doomed.txid).collect::<Vec<_>>(), vec![id(2)]);
     for _ in 0..2 {
         store.finish(vec![again[0].key.clone()]).await.unwrap();
-        assert!(!is_here(store, 2).await && store.doomed(10).await.unwrap().is_empty());
+        assert!(!is_here(store, 2).await && store.doomed(true, 10).await.unwrap().is_empty());
     }
     assert_eq!(get(store, 1).await.outputs[0], Slot::Pruned { by: id(2), input: 0 });
     // What is not cut is not finished.
@@ -281,11 +282,11 @@ where
 {
     let home = open(RULES).await;
     let store = &home.store;
-    let wide = 9000_u32;
+    let (wide, outputs) = (9000_u32, 20_000_u32);
     coins(store, wide + 1).await;
     let all: Vec<(u64, u32)> = (0..wide).map(|n| (1, n)).collect();
-    add(store, 6, vec![pays(2, &all, 700)]).await;
-    let all: Vec<(u64, u32)> = (0..700).map(|n| (2, n)).collect();
+    add(store, 6, vec![pays(2, &all, outputs)]).await;
+    let all: Vec<(u64, u32)> = (0..outputs).map(|n| (2, n)).collect();
     add(store, 6, vec![pays(3, &all, 1)]).await;
     mine(store, 7, &[2, 3]).await;
     let fates = sweep(store, 17).await;

@@ -65,14 +65,14 @@ async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_writer_waits_for_one_piece_of_a_record_that_spends_many_outputs() {
+async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
     let home = open(RULES).await;
     let store = &home.store;
-    let wide = 40_000;
-    coins(store, wide + 1).await;
-    let all: Vec<(u64, u32)> = (0..wide).map(|n| (1, n)).collect();
-    add(store, 6, vec![pays(2, &all, 0)]).await;
-    mine(store, 7, &[2]).await;
+    let wide = 100_000;
+    coins(store, 2).await;
+    let all: Vec<(u64, u32)> = (0..wide).map(|n| (2, n)).collect();
+    add(store, 6, vec![pays(2, &[(1, 0)], wide), pays(3, &all, 1)]).await;
+    mine(store, 7, &[2, 3]).await;
     let keys = store.due(17, None, 10).await.unwrap().items;
     let fates = store.delete(keys, Sweep { height: 17, external: false }).await.unwrap();
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
