@@ -153,6 +153,12 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// The numbers that it was opened with.
     fn rules(&self) -> Rules;
 
+    /// How many chunks of a prune go in one step, one after the other. With more than one they do not
+    /// go beside each other.
+    fn chunks_together(&self) -> usize {
+        1
+    }
+
     /// Makes records and spends their inputs, each transaction as a whole or not at all. One that is
     /// refused does not keep the others from being made; a transaction may spend one before it.
     fn create(

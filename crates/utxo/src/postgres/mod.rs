@@ -5,6 +5,7 @@
 //! rows' numbers; `steps` and `sweep` say why that is enough. What deliberately does not live here:
 //! connections and how a schema is brought up to date (`secateur-sql`), and the rules (`slate`).
 
+mod pace;
 #[cfg(test)]
 mod plans;
 mod read;
@@ -19,7 +20,6 @@ use std::sync::Arc;
 
 use secateur_core::Height;
 use secateur_sql::postgres::{Address, Client, Postgres, PostgresOptions, Told as _};
-use tokio::sync::Semaphore;
 
 use crate::UtxoError;
 use crate::pruner::Job;
@@ -27,6 +27,7 @@ use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
 use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
 
+use pace::Pace;
 use trip::retried;
 
 /// Past jobs that are kept.
@@ -55,8 +56,7 @@ pub struct Key {
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     database: Postgres,
-    /// A prune has half of the connections at most, so that others need not wait for it.
-    sweeps: Arc<Semaphore>,
+    pace: Arc<Pace>,
     shown: Arc<str>,
     rules: Rules,
 }
@@ -73,8 +73,8 @@ impl PostgresStore {
     ) -> Result<Self, UtxoError> {
         let options = PostgresOptions { settings: schema::SETTINGS, ..options };
         let database = Postgres::open(address, options, &schema::SCHEMA).await?;
-        let sweeps = Arc::new(Semaphore::new((options.connections / 2).max(1)));
-        Ok(Self { database, sweeps, shown: address.to_string().into(), rules })
+        let pace = Arc::new(Pace::new(options.connections));
+        Ok(Self { database, pace, shown: address.to_string().into(), rules })
     }
 
     async fn client(&self) -> Result<Client, UtxoError> {
@@ -102,10 +102,12 @@ impl UtxoStore for PostgresStore {
         if txs.is_empty() {
             return Ok(Vec::new());
         }
+        let _step = self.pace.step();
         retried(|| steps::create(&self.database, self.rules, &txs, height)).await
     }
 
     async fn spend(&self, txid: TxId, height: Height) -> Result<(), UtxoError> {
+        let _step = self.pace.step();
         retried(|| {
             steps::with_parents(&self.database, self.rules, height, txid, |slate| slate.spend(txid))
         })
@@ -113,6 +115,7 @@ impl UtxoStore for PostgresStore {
     }
 
     async fn unspend(&self, txid: TxId, height: Height) -> Result<(), UtxoError> {
+        let _step = self.pace.step();
         retried(|| {
             steps::with_parents(&self.database, self.rules, height, txid, |slate| {
                 slate.unspend(txid)
@@ -127,6 +130,7 @@ impl UtxoStore for PostgresStore {
         conflicting: bool,
         height: Height,
     ) -> Result<(), UtxoError> {
+        let _step = self.pace.step();
         retried(|| {
             steps::with_parents(&self.database, self.rules, height, txid, move |slate| {
                 slate.set_conflicting(txid, conflicting)
@@ -141,6 +145,7 @@ impl UtxoStore for PostgresStore {
         block: BlockRef,
         height: Height,
     ) -> Result<(), UtxoError> {
+        let _step = self.pace.step();
         retried(|| {
             steps::for_each(&self.database, self.rules, height, &txids, move |slate, txid| {
                 slate.set_mined(txid, block)
@@ -155,6 +160,7 @@ impl UtxoStore for PostgresStore {
         block: BlockId,
         height: Height,
     ) -> Result<(), UtxoError> {
+        let _step = self.pace.step();
         retried(|| steps::unset_mined(&self.database, self.rules, height, &txids, block)).await
     }
 
@@ -194,13 +200,12 @@ impl UtxoStore for PostgresStore {
         deep: Option<Height>,
         batch: usize,
     ) -> Result<Vec<bool>, UtxoError> {
-        let _turn = self.sweeps.acquire().await;
-        read::unstable(&self.client().await?, &keys, deep, batch).await
+        let read = async { read::unstable(&self.client().await?, &keys, deep, batch).await };
+        self.pace.sweep(read).await
     }
 
     async fn delete(&self, keys: Vec<Key>, sweep: Sweep) -> Result<Vec<Fate<Key>>, UtxoError> {
-        let _turn = self.sweeps.acquire().await;
-        sweep::delete(&self.database, &keys, sweep).await
+        self.pace.sweep(sweep::delete(&self.database, &keys, sweep)).await
     }
 
     async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<Key>>, UtxoError> {
@@ -211,9 +216,8 @@ impl UtxoStore for PostgresStore {
         if keys.is_empty() {
             return Ok(());
         }
-        let _turn = self.sweeps.acquire().await;
         let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
-        retried(|| sweep::finish(&self.database, &ids)).await
+        self.pace.sweep(retried(|| sweep::finish(&self.database, &ids))).await
     }
 
     async fn external_sample(

@@ -208,7 +208,7 @@ struct Spenders<'a> {
     deep: Option<i64>,
     batch: usize,
     /// Who is asked about, and whose spenders they are.
-    asked: BTreeMap<TxId, BTreeSet<i64>>,
+    asked: Vec<(TxId, i64)>,
     unstable: HashSet<i64>,
 }
 
@@ -216,7 +216,7 @@ impl Spenders<'_> {
     async fn add(&mut self, id: i64, slots: Vec<Slot>) -> Result<(), UtxoError> {
         for slot in slots {
             let Slot::Spent { by, .. } = slot else { continue };
-            self.asked.entry(by).or_default().insert(id);
+            self.asked.push((by, id));
             if self.asked.len() >= self.batch.max(1) {
                 self.ask().await?;
             }
@@ -229,11 +229,15 @@ impl Spenders<'_> {
         if asked.is_empty() {
             return Ok(());
         }
+        asked.sort_unstable();
+        let mut txids = bytes_of(asked.iter().map(|(txid, _)| txid));
+        txids.dedup();
         // One that is not here was pruned, and so was settled before.
-        for row in query(self.client, UNSETTLED, &[&bytes_of(asked.keys()), &self.deep]).await? {
-            let whose = asked.remove(&decode_txid(field(&row, 0)?)?);
-            self.unstable.extend(whose.into_iter().flatten());
-        }
+        let unsettled = query(self.client, UNSETTLED, &[&txids, &self.deep]).await?;
+        let unsettled = unsettled.iter().map(|row| decode_txid(field(row, 0)?));
+        let unsettled: HashSet<TxId> = unsettled.collect::<Result<_, _>>()?;
+        let whose = asked.iter().filter(|(txid, _)| unsettled.contains(txid));
+        self.unstable.extend(whose.map(|(_, id)| *id));
         Ok(())
     }
 }
@@ -245,7 +249,7 @@ pub(super) async fn unstable(
     batch: usize,
 ) -> Result<Vec<bool>, UtxoError> {
     let deep = deep.map(codec::stored).transpose()?;
-    let (asked, unstable) = (BTreeMap::new(), HashSet::new());
+    let (asked, unstable) = (Vec::new(), HashSet::new());
     let mut spenders = Spenders { client, deep, batch, asked, unstable };
     let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
     let mut totals = BTreeMap::new();

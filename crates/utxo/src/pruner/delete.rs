@@ -7,7 +7,7 @@ use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
 use secateur_core::Height;
 use tokio::time::Instant;
 
-use super::{Ended, Limits, Phase, Pruner};
+use super::{Ended, Limits, Phase, Pruner, Settings};
 use crate::UtxoError;
 use crate::files::Removed;
 use crate::store::{Doomed, Fate, Kept, Page, Sweep, UtxoStore};
@@ -26,15 +26,20 @@ impl<S: UtxoStore> Pruner<S> {
         self.board.enter(Phase::Delete, due);
         let sweep = Sweep { height, external: self.is_right_place(height).await? };
         self.finish_doomed(sweep.external, limits).await?;
-        let list = |after| self.store.due(height, after, self.settings.chunk_size);
+        let Settings { chunk_size, chunk_group_limit, .. } = self.settings;
+        // Of two that go together one is listed and looked at while the other is deleted.
+        let (page, beside) = match self.store.chunks_together() {
+            together if together > 1 && chunk_group_limit > 1 => (chunk_size * together, 2),
+            _ => (chunk_size, chunk_group_limit),
+        };
+        let list = |after| self.store.due(height, after, page);
         let mut running = FuturesUnordered::new();
         let mut ended = Ok(());
         // The next page is listed while chunks are under way, and waits until there is room for it.
         let mut listing = pin!(OptionFuture::from(Some(list(None))));
         let mut listed: Option<Page<_, _>> = None;
         loop {
-            if let Some(page) = listed.take_if(|_| running.len() < self.settings.chunk_group_limit)
-            {
+            if let Some(page) = listed.take_if(|_| running.len() < beside) {
                 listing.set(page.next.map(|next| list(Some(next))).into());
                 ended = ended.and_then(|()| limits.check());
                 if ended.is_ok() {

@@ -37,9 +37,9 @@ pub struct Settings {
     pub unmined_tx_retention: Option<Height>,
     /// For how many blocks they are preserved.
     pub parent_preservation_blocks: Height,
-    /// Records in one deleting step.
+    /// Records in one chunk.
     pub chunk_size: usize,
-    /// Deleting steps at the same time.
+    /// Chunks at the same time; with 1 every chunk is a step of its own.
     pub chunk_group_limit: usize,
     /// Whether every spender must be mined and deep.
     pub defensive: bool,

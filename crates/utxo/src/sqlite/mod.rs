@@ -1,10 +1,12 @@
 //! A UTXO store in one SQLite file: no server, one writer, readers beside it.
 //!
-//! A prune takes its turn like any writer, one chunk at a time, so that nobody waits longer than for
-//! one chunk. Its deletions need not be on the medium when they are acknowledged: what a power cut
+//! A prune takes its turn like any writer. There is one at a time, so chunks do not go beside each other
+//! but together, in one transaction, which writes a page of an index once for all of them; it ends as
+//! soon as somebody else wants to write, so that nobody waits longer than for one chunk. Deletions need not be on the medium when they are acknowledged: what a power cut
 //! brings back goes again. A record's cut is different, since its file is removed next; it is written
 //! like everything else that somebody relies on.
 
+mod log;
 mod read;
 mod rows;
 mod schema;
@@ -17,11 +19,12 @@ mod plans;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use secateur_core::Height;
 use secateur_sql::SqlError;
 use secateur_sql::sqlite::{Sqlite, SqliteReader};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::UtxoError;
 use crate::pruner::Job;
@@ -29,8 +32,13 @@ use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
 use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
 
+use log::Log;
+
 /// Past jobs that are kept.
 const JOBS: usize = 10;
+
+/// Chunks that go in one transaction while nobody waits.
+const TOGETHER: usize = 64;
 
 const SET_NOTE: &str = "INSERT INTO meta (key, value) VALUES (?1, ?2)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -59,8 +67,12 @@ pub struct SqliteStore {
     durable: Sqlite,
     /// For deletions.
     sweeper: Sqlite,
+    /// What deletions leave in the log.
+    log: Log,
     /// Who may write: first come, first served.
     turn: Arc<Mutex<()>>,
+    /// Who waits for that.
+    waiting: Arc<AtomicUsize>,
     /// Only one chunk of a prune waits for a turn.
     sweep: Arc<Mutex<()>>,
     path: Arc<PathBuf>,
@@ -70,11 +82,15 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens a store, and makes it if there is none.
     pub fn open(path: &Path, rules: Rules) -> Result<Self, UtxoError> {
-        let durable = Sqlite::open(path, &schema::SCHEMA, &[("cache_size", "-65536")])?;
-        let pragmas = [("cache_size", "-32768"), ("synchronous", "NORMAL")];
+        let durable = Sqlite::open(path, &schema::SCHEMA, &[("cache_size", "-32768")])?;
+        // Its log is tended beside it.
+        let pragmas =
+            [("cache_size", "-65536"), ("synchronous", "NORMAL"), ("wal_autocheckpoint", "0")];
         let sweeper = Sqlite::open(path, &schema::SCHEMA, &pragmas)?;
+        let log = Log::open(path)?;
         let path = Arc::new(path.to_owned());
-        Ok(Self { durable, sweeper, turn: Arc::default(), sweep: Arc::default(), path, rules })
+        let (turn, waiting, sweep) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self { durable, sweeper, log, turn, waiting, sweep, path, rules })
     }
 
     fn reader(&self) -> &SqliteReader {
@@ -85,8 +101,30 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&mut rusqlite::Connection) -> Result<T, UtxoError> + Send + 'static,
     ) -> Result<T, UtxoError> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn().await;
         self.durable.write(work).await
+    }
+
+    /// A turn to write. Whoever sweeps meanwhile makes room.
+    async fn turn(&self) -> MutexGuard<'_, ()> {
+        let _waits = Waits::new(&self.waiting);
+        self.turn.lock().await
+    }
+}
+
+/// Somebody who waits for a turn.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -100,6 +138,10 @@ impl UtxoStore for SqliteStore {
 
     fn rules(&self) -> Rules {
         self.rules
+    }
+
+    fn chunks_together(&self) -> usize {
+        TOGETHER
     }
 
     async fn create(
@@ -230,11 +272,19 @@ impl UtxoStore for SqliteStore {
 
     async fn delete(&self, keys: Vec<i64>, sweep: Sweep) -> Result<Vec<Fate<i64>>, UtxoError> {
         let _one = self.sweep.lock().await;
-        let ids = keys.clone();
-        let fates = {
-            let _turn = self.turn.lock().await;
-            self.sweeper.write(move |connection| sweep::delete(connection, &ids, sweep)).await?
-        };
+        let mut fates = Vec::with_capacity(keys.len());
+        while let Some(left) = keys.get(fates.len()..).filter(|left| !left.is_empty()) {
+            let (left, waiting) = (left.to_vec(), Arc::clone(&self.waiting));
+            // It is kept until the transaction has ended, also if nobody is interested any more.
+            let turn = Arc::clone(&self.turn).lock_owned().await;
+            let work = move |connection: &mut rusqlite::Connection| {
+                let _turn = turn;
+                let is_wanted = || waiting.load(Ordering::Relaxed) > 0;
+                sweep::delete(connection, &left, sweep, is_wanted)
+            };
+            fates.extend(self.sweeper.write(work).await?);
+            self.log.tend().await?;
+        }
         let left: Vec<i64> = keys
             .iter()
             .zip(&fates)
@@ -261,7 +311,7 @@ impl UtxoStore for SqliteStore {
         for id in keys {
             let mut is_last = false;
             while !is_last {
-                let _turn = self.turn.lock().await;
+                let _turn = self.turn().await;
                 is_last =
                     self.sweeper.write(move |connection| sweep::finish(connection, id)).await?;
             }

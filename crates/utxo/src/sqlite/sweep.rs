@@ -3,7 +3,7 @@
 //! Their parents are not touched: they name their spenders, and one that is named and not here was
 //! pruned (`read`). So a parent learns of it with the very commit that removes its spender.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 
 use crate::UtxoError;
 use crate::codec::{self, PAGE_SLOTS, pages};
@@ -16,10 +16,17 @@ use super::{failed, steps};
 /// Pages of spenders that go in one transaction with their record; a record with more is cut first and
 /// removed piece by piece, so that a writer does not wait for it.
 const LIGHT: u32 = 64;
+/// Records after which it is asked whether somebody waits.
+const LOOK_UP: usize = 100;
 
-/// A hold of an unmined spender is asked for here, in the deleting transaction, and nowhere before.
+/// The same for the others, and why they stay.
 const LOOK: &str = "SELECT txid, outputs, external, cut, delete_at, preserve_until,
     EXISTS (SELECT 1 FROM holds WHERE parent = txs.id) FROM txs WHERE id = ?1";
+/// What nearly every record is: still due, not preserved, not held, without a file and in one row. A
+/// hold of an unmined spender is asked for here, in the deleting transaction, and nowhere before.
+const DELETE: &str = "DELETE FROM txs WHERE id = ?1 AND delete_at <= ?2 AND preserve_until IS NULL
+    AND cut = 0 AND external IS NULL AND outputs <= ?3
+    AND NOT EXISTS (SELECT 1 FROM holds WHERE parent = txs.id)";
 const CUT: &str = "UPDATE txs SET cut = 1, delete_at = NULL, unmined_since = NULL WHERE id = ?1";
 const DROP_PAGES: &str = "DELETE FROM spender_pages WHERE tx = ?1";
 const DROP_SOME_PAGES: &str = "DELETE FROM spender_pages WHERE tx = ?1 AND page IN
@@ -34,7 +41,6 @@ pub(super) const ASKED: [&str; 6] = [LOOK, CUT, DROP_PAGES, DROP_SOME_PAGES, DRO
 /// What a record's last look shows.
 struct Look {
     txid: TxId,
-    outputs: u32,
     fate: Option<Fate<i64>>,
     doomed: Option<Doomed<i64>>,
 }
@@ -63,37 +69,58 @@ fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, 
     };
     let heavy = pages(outputs) > LIGHT;
     let doomed = (external.is_some() || heavy).then_some(Doomed { key: id, txid, external });
-    Ok(Some(Look { txid, outputs, fate, doomed }))
+    Ok(Some(Look { txid, fate, doomed }))
 }
 
-/// Deletes what may go. What has a file or many rows is left for [`cut`]: `None`.
+/// Deletes what may go, until somebody else wants a turn, and answers for as many as it came to. What
+/// has a file or many rows is left for [`cut`]: `None`.
 pub(super) fn delete(
     connection: &mut Connection,
     keys: &[i64],
     sweep: Sweep,
+    is_wanted: impl Fn() -> bool,
 ) -> Result<Vec<Option<Fate<i64>>>, UtxoError> {
     let transaction = steps::begin(connection)?;
     let mut fates = Vec::with_capacity(keys.len());
     let mut deleted = 0;
+    let height = codec::stored(sweep.height)?;
+    let mut delete = transaction.prepare_cached(DELETE).map_err(failed)?;
     for id in keys {
-        let fate = match look(&transaction, *id, sweep)? {
-            None => Some(Fate::Gone),
-            Some(Look { fate: Some(fate), .. }) => Some(fate),
-            Some(Look { doomed: Some(_), .. }) => None,
-            Some(record) => {
-                drop_pages(&transaction, *id, record.outputs)?;
-                drop_row(&transaction, *id)?;
-                deleted += 1;
-                Some(Fate::Deleted)
-            }
+        let fate = if delete.execute(params![id, height, PAGE_SLOTS]).map_err(failed)? > 0 {
+            Some(Fate::Deleted)
+        } else {
+            delete_pages_too(&transaction, *id, sweep)?
         };
+        deleted += i64::from(fate == Some(Fate::Deleted));
         fates.push(fate);
+        if fates.len() % LOOK_UP == 0 && is_wanted() {
+            break;
+        }
     }
+    drop(delete);
     if deleted > 0 {
         steps::count(&transaction, -deleted)?;
     }
     steps::commit(transaction)?;
     Ok(fates)
+}
+
+/// A record that is not like most.
+fn delete_pages_too(
+    connection: &Connection,
+    id: i64,
+    sweep: Sweep,
+) -> Result<Option<Fate<i64>>, UtxoError> {
+    Ok(match look(connection, id, sweep)? {
+        None => Some(Fate::Gone),
+        Some(Look { fate: Some(fate), .. }) => Some(fate),
+        Some(Look { doomed: Some(_), .. }) => None,
+        Some(_) => {
+            drop_pages(connection, id)?;
+            drop_row(connection, id)?;
+            Some(Fate::Deleted)
+        }
+    })
 }
 
 /// Marks records as cut that cannot go in one transaction. From then on nothing brings them back, so
@@ -124,10 +151,7 @@ pub(super) fn cut(
     Ok(fates)
 }
 
-fn drop_pages(connection: &Connection, id: i64, outputs: u32) -> Result<(), UtxoError> {
-    if outputs <= PAGE_SLOTS {
-        return Ok(());
-    }
+fn drop_pages(connection: &Connection, id: i64) -> Result<(), UtxoError> {
     connection
         .prepare_cached(DROP_PAGES)
         .and_then(|mut statement| statement.execute([id]))

@@ -161,7 +161,8 @@ where
             deletes += usize::from(name == "delete");
             (name == "delete" && deletes == 3).then_some(when)
         });
-        let (job, error) = pruner(&faulty, None, settings()).run(at(17), go()).await.unwrap();
+        let one = Settings { chunk_group_limit: 1, ..settings() };
+        let (job, error) = pruner(&faulty, None, one).run(at(17), go()).await.unwrap();
         assert!(error.unwrap().is_retryable());
         assert!(matches!(job.outcome, Outcome::Failed(_)));
         assert!(here(&home.store, 10..20).await <= 6);

@@ -173,6 +173,10 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         self.inner.rules()
     }
 
+    fn chunks_together(&self) -> usize {
+        self.inner.chunks_together()
+    }
+
     async fn create(
         &self,
         txs: Vec<NewTx>,

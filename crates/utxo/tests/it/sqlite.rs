@@ -65,6 +65,23 @@ async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
 }
 
 #[tokio::test]
+async fn chunks_that_go_together_make_room_for_a_writer() {
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 5001).await;
+    add(store, 6, (0..5000).map(|n| pays(100 + u64::from(n), &[(1, n)], 0)).collect()).await;
+    mine(store, 7, &(100..5100).collect::<Vec<_>>()).await;
+    let keys = store.due(17, None, 10_000).await.unwrap().items;
+    let sweep = Sweep { height: 17, external: false };
+    let seen = Seen::default();
+    let (fates, ()) = tokio::join!(seen.prunes(store.delete(keys, sweep)), seen.writes(store));
+    let fates = fates.unwrap();
+    assert_eq!(fates.len(), 5000);
+    assert!(fates.into_iter().all(|fate| fate == Fate::Deleted));
+    assert_eq!(*seen.0.lock(), ["asks", "written", "pruned"]);
+}
+
+#[tokio::test]
 async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
     let home = open(RULES).await;
     let store = &home.store;
