@@ -12,7 +12,7 @@ use crate::pruner::Job;
 use crate::store::{Counts, Doomed, Page, Unmined};
 use crate::types::{FileKind, Record, Slot, TxId};
 
-use super::rows::{self, Want, kind};
+use super::rows::{self, Want, by_txid, kind};
 use super::{Mark, failed};
 
 const BODY: &str = "SELECT body FROM txs WHERE id = ?1";
@@ -23,8 +23,8 @@ const OLD_UNMINED: &str = "SELECT unmined_since, id, txid, inputs FROM txs
     ORDER BY unmined_since, id LIMIT ?4";
 const DUE: &str = "SELECT delete_at, id FROM txs
     WHERE delete_at <= ?1 AND (delete_at, id) > (?2, ?3) ORDER BY delete_at, id LIMIT ?4";
-const HERE: &str = "SELECT 1 FROM txs WHERE txid = ?1 AND cut = 0";
-const SETTLED: &str = "SELECT mined_at FROM txs WHERE txid = ?1 AND cut = 0";
+const HERE: &str = concat!("SELECT 1 FROM txs WHERE ", by_txid!(), " AND cut = 0");
+const SETTLED: &str = concat!("SELECT mined_at FROM txs WHERE ", by_txid!(), " AND cut = 0");
 const DOOMED: &str = "SELECT id, txid, external FROM txs WHERE cut = 1 AND (?1 OR external IS NULL)
     ORDER BY id LIMIT ?2";
 /// What is cut may have lost its file.

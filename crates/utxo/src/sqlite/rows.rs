@@ -13,6 +13,14 @@ use crate::types::{FileKind, NewTx, OutPoint, TxId};
 use super::failed;
 
 /// The columns of a row, without its inputs and its bytes.
+/// A record by the id of its transaction, as the index has it.
+macro_rules! by_txid {
+    () => {
+        "substr(txid, 1, 8) = substr(?1, 1, 8) AND txid = ?1"
+    };
+}
+pub(super) use by_txid;
+const BY_TXID: &str = by_txid!();
 const COLUMNS: &str = "id, txid, outputs, spent, coinbase, conflicting, spending, cut, external, \
     unmined_since, delete_at, preserve_until, blocks, spenders";
 
@@ -87,16 +95,16 @@ fn decode(row: &rusqlite::Row<'_>, want: Want) -> Result<Row, UtxoError> {
     })
 }
 
-fn by_txid(want: Want) -> String {
+fn select(want: Want) -> String {
     let inputs = if want == Want::Inputs { ", inputs" } else { "" };
-    format!("SELECT {COLUMNS}{inputs} FROM txs WHERE txid = ?1")
+    format!("SELECT {COLUMNS}{inputs} FROM txs WHERE {BY_TXID}")
 }
 
 /// What finds rows here, for whoever looks at how it is done.
 #[cfg(test)]
 pub(super) fn asked() -> Vec<String> {
     let found = [SPENDERS, PAGE, WRITE_PAGE, REWIRE, RELEASE, UPDATE].map(str::to_owned);
-    [by_txid(Want::Outputs), by_txid(Want::Inputs)].into_iter().chain(found).collect()
+    [select(Want::Outputs), select(Want::Inputs)].into_iter().chain(found).collect()
 }
 
 /// The row of a transaction.
@@ -105,7 +113,7 @@ pub(super) fn load(
     txid: TxId,
     want: Want,
 ) -> Result<Option<Row>, UtxoError> {
-    let mut statement = connection.prepare_cached(&by_txid(want)).map_err(failed)?;
+    let mut statement = connection.prepare_cached(&select(want)).map_err(failed)?;
     let mut rows = statement.query([txid.0]).map_err(failed)?;
     match rows.next().map_err(failed)? {
         Some(row) => decode(row, want).map(Some),

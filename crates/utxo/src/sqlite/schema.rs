@@ -3,7 +3,9 @@
 use secateur_sql::sqlite::Schema;
 
 /// Rows are found by a number that is never used twice, so that records of one time are neighbours on
-/// the disk and go together; only the index by transaction id is in random order.
+/// the disk and go together. Only the index by transaction id is in random order, so it is kept small,
+/// by the first eight bytes: what a prune writes is mostly its pages. That an id is there once is
+/// looked at by whoever makes it; there is one writer.
 ///
 /// `holds` has a row for each parent of each unmined transaction that spends it. It is as small as
 /// what waits for a block, so that asking it for every record that goes costs little.
@@ -11,13 +13,13 @@ pub(super) const SCHEMA: Schema = Schema {
     name: "UTXO store",
     // "sutx"
     application_id: 0x7375_7478,
-    version: 1,
+    version: 2,
     tables: "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE txs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    txid BLOB NOT NULL UNIQUE,
+    txid BLOB NOT NULL,
     outputs INTEGER NOT NULL,
     spent INTEGER NOT NULL,
     coinbase INTEGER NOT NULL,
@@ -34,6 +36,7 @@ CREATE TABLE txs (
     inputs BLOB NOT NULL,
     body BLOB NOT NULL
 );
+CREATE INDEX txs_by_txid ON txs (substr(txid, 1, 8));
 CREATE INDEX txs_due ON txs (delete_at, id) WHERE delete_at IS NOT NULL;
 CREATE INDEX txs_unmined ON txs (unmined_since, id) WHERE unmined_since IS NOT NULL;
 CREATE INDEX txs_preserved ON txs (preserve_until, id) WHERE preserve_until IS NOT NULL;
