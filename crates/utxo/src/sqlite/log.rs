@@ -17,13 +17,16 @@ const SHORT: u64 = 32 << 20;
 /// Above this, and above a quarter of the file, it is waited for.
 const LONG: u64 = 128 << 20;
 
+/// One that is under way.
+type Checkpoint = JoinHandle<Result<(), UtxoError>>;
+
 /// A store's log. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Log {
     file: Arc<PathBuf>,
-    log: Arc<PathBuf>,
+    frames: Arc<PathBuf>,
     keeper: Sqlite,
-    running: Arc<Mutex<Option<JoinHandle<Result<(), UtxoError>>>>>,
+    running: Arc<Mutex<Option<Checkpoint>>>,
 }
 
 fn length(path: &Path) -> u64 {
@@ -34,15 +37,15 @@ impl Log {
     pub(super) fn open(file: &Path) -> Result<Self, UtxoError> {
         let pragmas = [("cache_size", "-1024"), ("synchronous", "NORMAL")];
         let keeper = Sqlite::open(file, &schema::SCHEMA, &pragmas)?;
-        let mut log = file.as_os_str().to_owned();
-        log.push("-wal");
-        let running = Arc::default();
-        Ok(Self { file: Arc::new(file.to_owned()), log: Arc::new(log.into()), keeper, running })
+        let mut frames = file.as_os_str().to_owned();
+        frames.push("-wal");
+        let (file, frames) = (Arc::new(file.to_owned()), Arc::new(frames.into()));
+        Ok(Self { file, frames, keeper, running: Arc::default() })
     }
 
     /// After a transaction: begins to put the log back, or waits until that is done.
     pub(super) async fn tend(&self) -> Result<(), UtxoError> {
-        let grown = length(&self.log);
+        let grown = length(&self.frames);
         if grown < SHORT {
             return Ok(());
         }
