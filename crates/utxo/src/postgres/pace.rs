@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
@@ -11,6 +12,8 @@ use tokio::time::Instant;
 /// A rest beside steps, in times of the chunk before it. A prune then takes a quarter of one of the
 /// server's processors, and still deletes several times what the writers can make.
 const REST: u32 = 3;
+/// It is never longer than this, however slow the server is.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Who works on the database through one store.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl Pace {
         let began = Instant::now();
         let value = piece.await;
         if gentle.is_some() && self.is_busy() {
-            tokio::time::sleep(began.elapsed() * REST).await;
+            tokio::time::sleep((began.elapsed() * REST).min(LONGEST)).await;
         }
         value
     }

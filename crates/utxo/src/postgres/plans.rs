@@ -72,7 +72,7 @@ async fn nothing_that_a_prune_asks_reads_a_table_from_end_to_end() {
         sweep::CUT,
         sweep::WHY,
         sweep::DROP_PAGES,
-        sweep::HEAVY,
+        sweep::CUTS,
         sweep::DROP_SOME_PAGES,
         sweep::DROP,
     ];

@@ -289,6 +289,9 @@ where
     let all: Vec<(u64, u32)> = (0..outputs).map(|n| (2, n)).collect();
     add(store, 6, vec![pays(3, &all, 1)]).await;
     mine(store, 7, &[2, 3]).await;
+    // What is not cut is not finished, nor any part of it.
+    store.finish(due(store, 17).await).await.unwrap();
+    assert_eq!(get(store, 2).await.spent(), outputs as usize);
     let fates = sweep(store, 17).await;
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
     assert_eq!(doomed.external, None);

@@ -7,9 +7,9 @@ use super::{DOING, LIGHT, drop_pages, ease};
 use crate::postgres::rows::execute;
 use crate::postgres::trip::{Tried as _, Trip};
 
-/// Those of them with so many pages that these go first.
-pub(in crate::postgres) const HEAVY: &str =
-    "select id from utxo_txs where id = any($1) and cut and outputs > 256 * $2::integer";
+/// Those of them that are cut, which is for ever, and whether their many pages go first.
+pub(in crate::postgres) const CUTS: &str =
+    "select id, outputs > 256 * $2::integer from utxo_txs where id = any($1) and cut";
 pub(in crate::postgres) const DROP_SOME_PAGES: &str = "delete from utxo_spender_pages \
     where tx = $1 and page = any \
     (array(select page from utxo_spender_pages where tx = $1 order by page limit $2::integer))";
@@ -19,15 +19,20 @@ pub(in crate::postgres) const DROP: &str = "delete from utxo_txs where id = any(
 /// again does no harm.
 pub(in crate::postgres) async fn finish(database: &Postgres, ids: &[i64]) -> Result<(), Trip> {
     let mut client = database.client().await?;
-    let heavy = client.prepare_cached(HEAVY).await.tried(DOING)?;
-    for row in client.query(&heavy, &[&ids, &LIGHT]).await.tried(DOING)? {
+    let cuts = client.prepare_cached(CUTS).await.tried(DOING)?;
+    let cuts = client.query(&cuts, &[&ids, &LIGHT]).await.tried(DOING)?;
+    let mut ids = Vec::with_capacity(cuts.len());
+    for row in &cuts {
         let id: i64 = row.try_get(0).tried(DOING)?;
-        let some = client.prepare_cached(DROP_SOME_PAGES).await.tried(DOING)?;
-        while client.execute(&some, &[&id, &LIGHT]).await.tried(DOING)? > 0 {}
+        ids.push(id);
+        if row.try_get(1).tried(DOING)? {
+            let some = client.prepare_cached(DROP_SOME_PAGES).await.tried(DOING)?;
+            while client.execute(&some, &[&id, &LIGHT]).await.tried(DOING)? > 0 {}
+        }
     }
     let transaction = client.transaction().await.tried(DOING)?;
-    lock(&transaction, ids).await?;
-    drop_pages(&transaction, ids).await?;
+    lock(&transaction, &ids).await?;
+    drop_pages(&transaction, &ids).await?;
     execute(&transaction, DROP, ids.len(), &[&ids]).await?;
     ease(&transaction).await?;
     transaction.commit().await.tried(DOING)

@@ -26,7 +26,7 @@ use crate::store::{Fate, Sweep};
 #[cfg(test)]
 pub(super) use self::{
     cut::{CUT, LOCK, WHY},
-    finish::{DROP, DROP_SOME_PAGES, HEAVY},
+    finish::{CUTS, DROP, DROP_SOME_PAGES},
     range::{DELETE_RANGE, HELD},
 };
 pub(super) use finish::finish;
