@@ -13,9 +13,7 @@ use crate::UtxoError;
 use crate::codec::{Input, Page, pages, place};
 use crate::rule::{Facts, Rules};
 use crate::store::Created;
-use crate::types::{
-    BlockId, BlockRef, Body, FileKind, MAX_BODY, MAX_PLACES, NewTx, OutPoint, Slot, TxId,
-};
+use crate::types::{BlockId, BlockRef, Body, FileKind, NewTx, OutPoint, Slot, TxId};
 
 /// A record as rows keep it.
 #[derive(Debug, Clone)]
@@ -176,7 +174,7 @@ impl Slate {
 
     /// Makes a record, and spends its inputs unless it lost.
     pub(crate) fn create(&mut self, tx: &NewTx, id: i64) -> Result<Created, UtxoError> {
-        check(tx)?;
+        tx.check()?;
         if self.rows.contains_key(&tx.txid) {
             return self.compare(tx);
         }
@@ -469,45 +467,4 @@ impl Slate {
         row.delete_at = None;
         self.settle(txid);
     }
-}
-
-/// What can be told of a transaction without looking at others.
-fn check(tx: &NewTx) -> Result<(), UtxoError> {
-    let malformed = |reason: String| UtxoError::Malformed { txid: tx.txid, reason };
-    if tx.outputs > MAX_PLACES || tx.inputs.len() > MAX_PLACES as usize {
-        return Err(malformed(format!("more than {MAX_PLACES} inputs or outputs")));
-    }
-    if tx.coinbase != tx.inputs.is_empty() {
-        return Err(malformed("a coinbase has no inputs, and everything else has some".into()));
-    }
-    if tx.conflicting && (tx.coinbase || tx.mined.is_some()) {
-        return Err(malformed("what lost a double spend is in no block, and no coinbase".into()));
-    }
-    if let Body::Inline(body) = &tx.body
-        && body.len() > MAX_BODY
-    {
-        return Err(malformed(format!(
-            "{} bytes; above {MAX_BODY} they are an external file",
-            body.len()
-        )));
-    }
-    if let Body::External(kind) = tx.body
-        && kind != FileKind::of(tx.inputs.len())
-    {
-        return Err(malformed(format!(
-            "with {} inputs its file is .{}",
-            tx.inputs.len(),
-            kind.other().suffix()
-        )));
-    }
-    let mut seen = HashSet::with_capacity(tx.inputs.len());
-    for spends in &tx.inputs {
-        if spends.txid == tx.txid {
-            return Err(malformed("it spends itself".into()));
-        }
-        if !seen.insert(spends) {
-            return Err(malformed(format!("it spends {spends} twice")));
-        }
-    }
-    Ok(())
 }

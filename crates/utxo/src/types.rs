@@ -1,12 +1,15 @@
 //! The words of this family as types: transactions, their outputs, who spends them, and the record
 //! that a store keeps of each.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
 use secateur_core::{CoreError, Height};
 use serde::{Deserialize, Serialize};
+
+use crate::UtxoError;
 
 /// Outputs of a transaction at most, and inputs: what a block of 4 GB could hold, so that a wrong
 /// number cannot ask for memory without bound.
@@ -151,6 +154,51 @@ pub struct NewTx {
     pub body: Body,
     /// The block that it came with; without one it is unmined.
     pub mined: Option<BlockRef>,
+}
+
+impl NewTx {
+    /// What can be told of a transaction without looking at others.
+    pub(crate) fn check(&self) -> Result<(), UtxoError> {
+        let malformed = |reason: String| UtxoError::Malformed { txid: self.txid, reason };
+        if self.outputs > MAX_PLACES || self.inputs.len() > MAX_PLACES as usize {
+            return Err(malformed(format!("more than {MAX_PLACES} inputs or outputs")));
+        }
+        if self.coinbase != self.inputs.is_empty() {
+            return Err(malformed("a coinbase has no inputs, and everything else has some".into()));
+        }
+        if self.conflicting && (self.coinbase || self.mined.is_some()) {
+            return Err(malformed(
+                "what lost a double spend is in no block, and no coinbase".into(),
+            ));
+        }
+        if let Body::Inline(body) = &self.body
+            && body.len() > MAX_BODY
+        {
+            return Err(malformed(format!(
+                "{} bytes; above {MAX_BODY} they are an external file",
+                body.len()
+            )));
+        }
+        if let Body::External(kind) = self.body
+            && kind != FileKind::of(self.inputs.len())
+        {
+            return Err(malformed(format!(
+                "with {} inputs its file is .{}",
+                self.inputs.len(),
+                kind.other().suffix()
+            )));
+        }
+        let mut seen = HashSet::with_capacity(self.inputs.len());
+        for spends in &self.inputs {
+            if spends.txid == self.txid {
+                return Err(malformed("it spends itself".into()));
+            }
+            if !seen.insert(spends) {
+                return Err(malformed(format!("it spends {spends} twice")));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Who spends an output.
