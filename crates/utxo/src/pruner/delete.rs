@@ -29,7 +29,10 @@ impl<S: UtxoStore> Pruner<S> {
         let Settings { chunk_size, chunk_group_limit, .. } = self.settings;
         // Of two that go together one is listed and looked at while the other is deleted.
         let (page, beside) = match self.store.chunks_together() {
-            together if together > 1 && chunk_group_limit > 1 => (chunk_size * together, 2),
+            // In defensive mode a chunk's spenders are read while others are deleted.
+            together if together > 1 && chunk_group_limit > 1 && !self.settings.defensive => {
+                (chunk_size * together, 2)
+            }
             _ => (chunk_size, chunk_group_limit),
         };
         let list = |after| self.store.due(height, after, page);
