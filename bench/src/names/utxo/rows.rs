@@ -55,7 +55,7 @@ fn mixed(of: u64) -> u64 {
 
 /// Bytes like a hash's or a signature's.
 fn noise(of: u64, bytes: &mut [u8]) {
-    let mut state = of;
+    let mut state = mixed(of);
     for eight in bytes.chunks_mut(8) {
         state = mixed(state ^ of);
         let made = state.to_be_bytes();

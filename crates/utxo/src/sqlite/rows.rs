@@ -12,7 +12,6 @@ use crate::types::{FileKind, NewTx, OutPoint, TxId};
 
 use super::failed;
 
-/// The columns of a row, without its inputs and its bytes.
 /// A record by the id of its transaction, as the index has it.
 macro_rules! by_txid {
     () => {
@@ -21,6 +20,7 @@ macro_rules! by_txid {
 }
 pub(super) use by_txid;
 const BY_TXID: &str = by_txid!();
+/// The columns of a row, without its inputs and its bytes.
 const COLUMNS: &str = "id, txid, outputs, spent, coinbase, conflicting, spending, cut, external, \
     unmined_since, delete_at, preserve_until, blocks, spenders";
 
