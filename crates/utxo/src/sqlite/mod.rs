@@ -82,10 +82,12 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens a store, and makes it if there is none.
     pub fn open(path: &Path, rules: Rules) -> Result<Self, UtxoError> {
-        let durable = Sqlite::open(path, &schema::SCHEMA, &[("cache_size", "-32768")])?;
+        // The log's file shrinks when it begins anew, so that its length says how much is in it.
+        let limit = ("journal_size_limit", "33554432");
+        let durable = Sqlite::open(path, &schema::SCHEMA, &[("cache_size", "-32768"), limit])?;
         // Its log is tended beside it.
-        let pragmas =
-            [("cache_size", "-65536"), ("synchronous", "NORMAL"), ("wal_autocheckpoint", "0")];
+        let (synchronous, log) = (("synchronous", "NORMAL"), ("wal_autocheckpoint", "0"));
+        let pragmas = [("cache_size", "-65536"), limit, synchronous, log];
         let sweeper = Sqlite::open(path, &schema::SCHEMA, &pragmas)?;
         let log = Log::open(path)?;
         let path = Arc::new(path.to_owned());
