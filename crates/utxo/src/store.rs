@@ -89,8 +89,9 @@ impl Kept {
 pub enum Fate<K> {
     /// Its record is gone, and its parents know.
     Deleted,
-    /// It is cut for good, and its record goes once its file and its many rows are gone.
-    Cut(Doomed<K>),
+    /// It is cut for good, and its record goes once its file and its many rows are gone. Boxed: few
+    /// are, and a prune has a quarter of a million fates in its hands.
+    Cut(Box<Doomed<K>>),
     /// It stays.
     Kept(Kept),
     /// Somebody else removed it.

@@ -17,7 +17,7 @@ fn connect(at: &Path) -> Result<Connection> {
         ("journal_mode", "WAL"),
         ("synchronous", "NORMAL"),
         ("wal_autocheckpoint", "16384"),
-        ("cache_size", "-65536"),
+        ("cache_size", "-40960"),
         ("temp_store", "MEMORY"),
     ] {
         connection.pragma_update(None, name, value)?;

@@ -164,7 +164,7 @@ impl<R: Records> Engine<R> {
             match (outcome, later) {
                 (Outcome::Done, None) => drop(fates.insert(txid, Fate::Deleted)),
                 (Outcome::Done, Some(true)) => {
-                    fates.insert(txid, Fate::Cut(Doomed { key: txid, txid, external }));
+                    fates.insert(txid, Fate::Cut(Box::new(Doomed { key: txid, txid, external })));
                 }
                 (Outcome::Done, Some(false)) => {
                     cut.push(Main { cut_at: Some(sweep.height), ..main });

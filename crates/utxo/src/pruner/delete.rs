@@ -29,10 +29,7 @@ impl<S: UtxoStore> Pruner<S> {
         let Settings { chunk_size, chunk_group_limit, .. } = self.settings;
         // Of two that go together one is listed and looked at while the other is deleted.
         let (page, beside) = match self.store.chunks_together() {
-            // In defensive mode a chunk's spenders are read while others are deleted.
-            together if together > 1 && chunk_group_limit > 1 && !self.settings.defensive => {
-                (chunk_size * together, 2)
-            }
+            together if together > 1 && chunk_group_limit > 1 => (chunk_size * together, 2),
             _ => (chunk_size, chunk_group_limit),
         };
         let list = |after| self.store.due(height, after, page);
@@ -78,7 +75,7 @@ impl<S: UtxoStore> Pruner<S> {
                 match fate {
                     Fate::Deleted => done.deleted += 1,
                     Fate::Kept(why) => done.keep(why, 1),
-                    Fate::Cut(record) => doomed.push(record),
+                    Fate::Cut(record) => doomed.push(*record),
                     Fate::Gone => {}
                 }
             }

@@ -37,8 +37,11 @@ use log::Log;
 /// Past jobs that are kept.
 const JOBS: usize = 10;
 
-/// Chunks that go in one transaction while nobody waits.
-const TOGETHER: usize = 64;
+/// Chunks that go in one transaction while nobody waits: the pages of the index by id, which a
+/// chunk hits everywhere, are written once for all of them.
+const TOGETHER: usize = 256;
+/// What those pages may take in memory, in SQLite's words: 40 MiB, of the 128 of a whole prune.
+const SWEEPER_CACHE: &str = "-40960";
 
 const SET_NOTE: &str = "INSERT INTO meta (key, value) VALUES (?1, ?2)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -87,7 +90,7 @@ impl SqliteStore {
         let durable = Sqlite::open(path, &schema::SCHEMA, &[("cache_size", "-32768"), limit])?;
         // Its log is tended beside it.
         let (synchronous, log) = (("synchronous", "NORMAL"), ("wal_autocheckpoint", "0"));
-        let pragmas = [("cache_size", "-65536"), limit, synchronous, log];
+        let pragmas = [("cache_size", SWEEPER_CACHE), limit, synchronous, log];
         let sweeper = Sqlite::open(path, &schema::SCHEMA, &pragmas)?;
         let log = Log::open(path)?;
         let path = Arc::new(path.to_owned());
@@ -274,17 +277,18 @@ impl UtxoStore for SqliteStore {
 
     async fn delete(&self, keys: Vec<i64>, sweep: Sweep) -> Result<Vec<Fate<i64>>, UtxoError> {
         let _one = self.sweep.lock().await;
+        let keys = Arc::new(keys);
         let mut fates = Vec::with_capacity(keys.len());
-        while let Some(left) = keys.get(fates.len()..).filter(|left| !left.is_empty()) {
-            let (left, waiting) = (left.to_vec(), Arc::clone(&self.waiting));
+        while fates.len() < keys.len() {
+            let (all, waiting) = (Arc::clone(&keys), Arc::clone(&self.waiting));
             // It is kept until the transaction has ended, also if nobody is interested any more.
             let turn = Arc::clone(&self.turn).lock_owned().await;
             let work = move |connection: &mut rusqlite::Connection| {
                 let _turn = turn;
                 let is_wanted = || waiting.load(Ordering::Relaxed) > 0;
-                sweep::delete(connection, &left, sweep, is_wanted)
+                sweep::delete(connection, &all, fates, sweep, is_wanted)
             };
-            fates.extend(self.sweeper.write(work).await?);
+            fates = self.sweeper.write(work).await?;
             self.log.tend().await?;
         }
         let left: Vec<i64> = keys

@@ -132,6 +132,9 @@ pub(super) fn old_unmined(
     Ok(page)
 }
 
+/// Room that is made for a page of ids before they are read.
+const LISTED: usize = 1 << 18;
+
 pub(super) fn due(
     connection: &Connection,
     height: Height,
@@ -141,10 +144,17 @@ pub(super) fn due(
     let mut statement = connection.prepare_cached(DUE).map_err(failed)?;
     let from = after.unwrap_or(Mark::BEGIN);
     let bounds = params![codec::stored(height)?, from.height, from.id, limited(limit)];
-    let rows = statement.query_map(bounds, |row| Ok(Mark { height: row.get(0)?, id: row.get(1)? }));
-    let marks: Vec<Mark> = rows.and_then(Iterator::collect).map_err(failed)?;
-    let next = if marks.len() < limit { None } else { marks.last().copied() };
-    Ok(Page { items: marks.into_iter().map(|mark| mark.id).collect(), next })
+    // Ids alone, and no more room than asked for: a page has a quarter of a million of them.
+    let (mut items, mut last) = (Vec::with_capacity(limit.min(LISTED)), None);
+    let mut rows = statement.query(bounds).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let mark = || Ok(Mark { height: row.get(0)?, id: row.get(1)? });
+        let mark = mark().map_err(failed)?;
+        items.push(mark.id);
+        last = Some(mark);
+    }
+    let next = last.filter(|_| items.len() >= limit);
+    Ok(Page { items, next })
 }
 
 /// The spenders of a record, a page at a time.

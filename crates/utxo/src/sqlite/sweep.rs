@@ -72,20 +72,20 @@ fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, 
     Ok(Some(Look { txid, fate, doomed }))
 }
 
-/// Deletes what may go, until somebody else wants a turn, and answers for as many as it came to. What
-/// has a file or many rows is left for [`cut`]: `None`.
+/// Deletes what may go of those whose fate is not known, until somebody else wants a turn, and answers
+/// for as many as it came to. What has a file or many rows is left for [`cut`]: `None`.
 pub(super) fn delete(
     connection: &mut Connection,
     keys: &[i64],
+    mut fates: Vec<Option<Fate<i64>>>,
     sweep: Sweep,
     is_wanted: impl Fn() -> bool,
 ) -> Result<Vec<Option<Fate<i64>>>, UtxoError> {
     let transaction = steps::begin(connection)?;
-    let mut fates = Vec::with_capacity(keys.len());
     let mut deleted = 0;
     let height = codec::stored(sweep.height)?;
     let mut delete = transaction.prepare_cached(DELETE).map_err(failed)?;
-    for id in keys {
+    for id in keys.iter().skip(fates.len()) {
         let fate = if delete.execute(params![id, height, PAGE_SLOTS]).map_err(failed)? > 0 {
             Some(Fate::Deleted)
         } else {
@@ -142,7 +142,7 @@ pub(super) fn cut(
                     .and_then(|mut statement| statement.execute([id]))
                     .map_err(failed)?;
                 let plain = Doomed { key: *id, txid, external: None };
-                Fate::Cut(doomed.unwrap_or(plain))
+                Fate::Cut(Box::new(doomed.unwrap_or(plain)))
             }
         };
         fates.push(fate);

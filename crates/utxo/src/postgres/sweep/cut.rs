@@ -64,7 +64,7 @@ pub(super) async fn cut(
             fates.insert(id, why_it_stays(row, sweep)?);
         }
     }
-    fates.extend(doomed.into_iter().map(|(id, record)| (id, Fate::Cut(record))));
+    fates.extend(doomed.into_iter().map(|(id, record)| (id, Fate::Cut(Box::new(record)))));
     Ok(fates)
 }
 
