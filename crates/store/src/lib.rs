@@ -45,6 +45,11 @@ pub use shelf::{
     ShelfView, Slot,
 };
 
+/// A store's id made of bytes that no other store is made of, where there is no randomness to be had.
+pub fn store_id_of(seed: &[u8]) -> [u8; 16] {
+    xxhash_rust::xxh3::xxh3_128(seed).to_be_bytes()
+}
+
 /// The CRC-32C of a payload, as a [`BlockRecord`] has it.
 pub fn checksum(payload: &[u8]) -> u32 {
     crc32c::crc32c(payload)

@@ -2,12 +2,15 @@
 //! fallible seam with a barrier.
 //!
 //! The families know only these traits. `memory` keeps everything in memory (models, tests and
-//! the base of the canister's ground); `disk` is files and redb.
+//! the base of the canister's ground); `disk` is files and redb; `stable` is the stable memory of a
+//! canister.
 
 mod memory;
 
 #[cfg(feature = "disk")]
 pub mod disk;
+#[cfg(feature = "stable")]
+pub mod stable;
 
 pub use memory::{MemoryArena, MemoryIndex, MemorySnapshot};
 

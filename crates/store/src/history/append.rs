@@ -96,7 +96,8 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn wait(&self, ticket: Ticket) -> Result<Appended, StoreError> {
         let Ticket { number, appended } = ticket;
         self.wait_for(number)?;
-        if !self.lane.has_workers() && self.seal_due() {
+        let seals = !self.lane.has_workers() && !self.seals_apart.load(Ordering::Relaxed);
+        if seals && self.seal_due() {
             // The group is durable whatever comes of this. Ids that find no room for their run
             // stay in memory, and the status tells.
             self.seal().unwrap_or_default();

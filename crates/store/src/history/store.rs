@@ -78,6 +78,8 @@ pub struct Store<A, I> {
     pub(crate) sabotage: Sabotage,
     pub(crate) prune_running: AtomicBool,
     pub(crate) blocks_since_tick: AtomicU64,
+    /// Whether appends leave full epochs to somebody else.
+    pub(crate) seals_apart: AtomicBool,
     poison: Poison,
     bell: RwLock<Option<Bell>>,
 }
@@ -108,6 +110,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             sabotage,
             prune_running: AtomicBool::new(false),
             blocks_since_tick: AtomicU64::new(0),
+            seals_apart: AtomicBool::new(false),
             poison: Poison::default(),
             bell: RwLock::new(None),
         }

@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
 
@@ -55,25 +56,32 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Seals every epoch that is full and final; how many is the answer. Workers do this in the
     /// background; without them every append does.
     pub fn seal(&self) -> Result<u64, StoreError> {
-        self.build_hashes()?;
         let mut sealed = 0;
-        loop {
-            match self.seal_next(false) {
-                Ok(true) => sealed += 1,
-                Ok(false) => {
-                    *self.seal_trouble.lock() = None;
-                    return Ok(sealed);
-                }
-                Err(error) => {
-                    *self.seal_trouble.lock() = Some(error.to_string());
-                    return Err(error);
-                }
-            }
+        while self.seal_one()? {
+            sealed += 1;
         }
+        Ok(sealed)
+    }
+
+    /// Seals one such epoch; whether there was one is the answer.
+    pub fn seal_one(&self) -> Result<bool, StoreError> {
+        self.build_hashes()?;
+        let sealed = self.seal_next(false);
+        match &sealed {
+            Ok(true) => {}
+            Ok(false) => *self.seal_trouble.lock() = None,
+            Err(error) => *self.seal_trouble.lock() = Some(error.to_string()),
+        }
+        sealed
+    }
+
+    /// Leaves full epochs to whoever calls [`Store::seal_one`]: appends no longer seal them.
+    pub fn seal_apart(&self) {
+        self.seals_apart.store(true, Ordering::Relaxed);
     }
 
     /// Whether [`Store::seal`] has something to do.
-    pub(crate) fn seal_due(&self) -> bool {
+    pub fn seal_due(&self) -> bool {
         self.hashes.seal_due(self.ends().export_head)
     }
 

@@ -1,0 +1,192 @@
+//! The calls. Each is one message.
+
+#![expect(clippy::needless_pass_by_value, reason = "arguments come decoded, by value")]
+
+use secateur_core::{MAX_EXPORT_BYTES, Segment};
+use serde_bytes::{ByteArray, ByteBuf};
+
+use crate::access::controllers_only;
+use crate::types::{
+    Appended, Block, BlockHead, Cursor, Error, ExportReply, KeptBlock, Piece, Plan, PruneOutcome,
+    PrunePolicy, PruneStatus, Queued, Strength, tx_id,
+};
+use crate::{append as pieces, state, work};
+
+/// A name of a consumer is no longer than this: the argument comes from outside.
+const MAX_NAME: usize = 256;
+
+/// The newest exportable block.
+#[ic_cdk::query]
+fn get_head() -> Result<Option<u64>, Error> {
+    Ok(state::with(|store| Ok(store.get_head()))?)
+}
+
+/// One step of the export: at most one block, at most `max_bytes` of it.
+#[ic_cdk::query]
+fn export_blocks(cursor: Option<Cursor>, max_bytes: u32) -> Result<ExportReply, Error> {
+    let cursor = cursor.map(Into::into);
+    Ok(state::with(|store| store.export_blocks(cursor, max_bytes))?.into())
+}
+
+/// A block by its number.
+#[ic_cdk::query]
+fn get_block(height: u64) -> Result<KeptBlock, Error> {
+    let kept = state::with(|store| {
+        let record = store.get_record(height)?;
+        let [len, ..] = record.lens;
+        let block = if len <= MAX_EXPORT_BYTES {
+            Some(ByteBuf::from(store.get_payload(height, Segment::Block)?.1))
+        } else {
+            None
+        };
+        Ok(KeptBlock {
+            tx_count: record.tx_count,
+            payload_lens: record.lens,
+            meta: record.meta.into(),
+            block,
+        })
+    })?;
+    Ok(kept)
+}
+
+/// The receipt of a transaction.
+#[ic_cdk::query]
+fn get_receipt(id: ByteArray<32>) -> Result<ByteBuf, Error> {
+    let receipt = state::with(|store| store.get_receipt(&tx_id(&id)))?;
+    if receipt.len() > MAX_EXPORT_BYTES as usize {
+        let reason = format!(
+            "the receipt has {} bytes, and a reply has at most {MAX_EXPORT_BYTES}: take its block's \
+             receipts from export_blocks",
+            receipt.len()
+        );
+        return Err(Error::Limit { reason });
+    }
+    Ok(ByteBuf::from(receipt))
+}
+
+/// The state of the history.
+#[ic_cdk::query]
+fn get_prune_status() -> Result<PruneStatus, Error> {
+    let status = state::with(|store| {
+        let (chain_id, policy) = (store.header().chain_id, store.policy());
+        Ok(PruneStatus::new(chain_id, policy, work::failures(), store.get_prune_status()?))
+    })?;
+    Ok(status)
+}
+
+/// What a prune would do now.
+#[ic_cdk::query]
+fn prune_plan() -> Result<Plan, Error> {
+    Ok(state::with(state::History::prune_plan)?.into())
+}
+
+fn appended(block: &secateur_core::Block) -> Result<Appended, Error> {
+    let secateur_store::Appended { head, written } = state::with(|store| store.append(block))?;
+    work::follow_up();
+    Ok(Appended { head, written })
+}
+
+/// Appends a block that fits into this message.
+#[ic_cdk::update]
+fn append(block: Block) -> Result<Appended, Error> {
+    controllers_only()?;
+    appended(&block.into())
+}
+
+/// Begins a block that comes in pieces; one that was under way is dropped.
+#[ic_cdk::update]
+fn append_begin(head: BlockHead) -> Result<(), Error> {
+    controllers_only()?;
+    pieces::begin(head)
+}
+
+/// A piece of that block. How much of its payload is here is the answer.
+#[ic_cdk::update]
+fn append_chunk(piece: Piece) -> Result<u32, Error> {
+    controllers_only()?;
+    pieces::chunk(&piece)
+}
+
+/// Appends the block whose pieces are here.
+#[ic_cdk::update]
+fn append_commit() -> Result<Appended, Error> {
+    controllers_only()?;
+    pieces::with_whole(appended)
+}
+
+/// Queues a transaction: lookups answer `Pending` until a block includes it.
+#[ic_cdk::update]
+fn queue_tx(id: ByteArray<32>) -> Result<Queued, Error> {
+    controllers_only()?;
+    Ok(state::with(|store| store.queue_tx(tx_id(&id)))?.into())
+}
+
+/// Takes a transaction out of the queue; whether it was there is the answer.
+#[ic_cdk::update]
+fn drop_tx(id: ByteArray<32>) -> Result<bool, Error> {
+    controllers_only()?;
+    Ok(state::with(|store| store.drop_tx(&tx_id(&id)))?)
+}
+
+/// Sets the policy.
+#[ic_cdk::update]
+fn set_prune_policy(policy: PrunePolicy) -> Result<(), Error> {
+    controllers_only()?;
+    state::with(|store| store.set_prune_policy(policy.try_into()?))?;
+    work::arm();
+    work::schedule();
+    Ok(())
+}
+
+/// The kill switch.
+#[ic_cdk::update]
+fn set_pruning_enabled(enabled: bool) -> Result<(), Error> {
+    controllers_only()?;
+    state::with(|store| store.set_pruning_enabled(enabled))?;
+    work::schedule();
+    Ok(())
+}
+
+/// Prunes once, whether or not the kill switch is on. Policy and holds are obeyed.
+#[ic_cdk::update]
+fn prune_now(max_ops: Option<u64>) -> Result<PruneOutcome, Error> {
+    controllers_only()?;
+    let outcome = state::with(|store| {
+        let most = store.policy().max_ops_per_tick;
+        // A message has no room for more than a tick.
+        let outcome = store.prune_now(max_ops.unwrap_or(most).min(most))?;
+        store.settle()?;
+        Ok(PruneOutcome { totals: outcome.totals.into(), stop: outcome.stop.into() })
+    })?;
+    work::follow_up();
+    Ok(outcome)
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if name.len() > MAX_NAME {
+        return Err(Error::Invalid { reason: format!("a name has at most {MAX_NAME} bytes") });
+    }
+    Ok(())
+}
+
+/// Registers a consumer, so that nothing is cut before it has it.
+#[ic_cdk::update]
+fn register_consumer(name: String, strength: Strength) -> Result<(), Error> {
+    controllers_only()?;
+    check_name(&name)?;
+    Ok(state::with(|store| store.register_consumer(&name, strength.into()))?)
+}
+
+/// Removes a consumer; whether it was there is the answer.
+#[ic_cdk::update]
+fn remove_consumer(name: String) -> Result<bool, Error> {
+    controllers_only()?;
+    Ok(state::with(|store| store.remove_consumer(&name))?)
+}
+
+/// Says that a consumer has everything up to a height. What it has now is the answer.
+#[ic_cdk::update]
+fn ack_exported(name: String, height: u64) -> Result<u64, Error> {
+    controllers_only()?;
+    Ok(state::with(|store| store.ack_exported(&name, height))?)
+}

@@ -1,0 +1,90 @@
+//! The store of this canister, and how it is opened.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use ic_stable_structures::DefaultMemoryImpl;
+use secateur_core::PrunePolicy;
+use secateur_store::ground::stable::{self, StableArena, StableIndex};
+use secateur_store::{Clock, Family, Settings, Store, StoreConfig, StoreError};
+
+use crate::types::InitArgs;
+use crate::work;
+
+/// The store on stable memory.
+pub(crate) type History = Store<StableArena<DefaultMemoryImpl>, StableIndex<DefaultMemoryImpl>>;
+
+/// Ids of an epoch: sealing them must fit into a message.
+const EPOCH_IDS: u64 = 1 << 16;
+
+thread_local! {
+    static HISTORY: RefCell<Option<History>> = const { RefCell::new(None) };
+}
+
+/// The time of the message.
+struct MessageClock;
+
+impl Clock for MessageClock {
+    fn now_millis(&self) -> u64 {
+        ic_cdk::api::time() / 1_000_000
+    }
+}
+
+/// Does something with the store.
+pub(crate) fn with<T>(
+    work: impl FnOnce(&History) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    HISTORY.with_borrow(|history| {
+        let missing = || StoreError::Foreign("this canister was not initialised".into());
+        history.as_ref().ok_or_else(missing).and_then(work)
+    })
+}
+
+fn store_id() -> [u8; 16] {
+    // Unlike any other: no two canisters have one id, and none begins twice in one nanosecond.
+    let mut seed = ic_cdk::api::canister_self().as_slice().to_vec();
+    seed.extend(ic_cdk::api::time().to_be_bytes());
+    secateur_store::store_id_of(&seed)
+}
+
+fn create(args: InitArgs) -> Result<History, StoreError> {
+    let ground = stable::open(DefaultMemoryImpl::default(), Family::History)?;
+    let mut config = StoreConfig::new(args.chain_id, store_id());
+    config.settings = Settings { epoch_ids: EPOCH_IDS, ..Settings::default() };
+    if let Some(policy) = args.policy {
+        config.policy = PrunePolicy::try_from(policy)?;
+    }
+    let store = Store::create(ground, config, Arc::new(MessageClock))?;
+    store.set_pruning_enabled(args.pruning_enabled.unwrap_or(true))?;
+    Ok(store)
+}
+
+fn open() -> Result<History, StoreError> {
+    let ground = stable::open(DefaultMemoryImpl::default(), Family::History)?;
+    Store::open(ground, Arc::new(MessageClock))
+}
+
+fn take_over(store: Result<History, StoreError>) {
+    match store {
+        Ok(store) => {
+            store.seal_apart();
+            store.on_prune_due(work::ring);
+            HISTORY.set(Some(store));
+            work::arm();
+        }
+        // Whatever was there stays as it was: an installation that traps did not happen.
+        Err(error) => ic_cdk::trap(format!("secateur does not open its stable memory: {error}")),
+    }
+}
+
+#[ic_cdk::init]
+fn init(args: InitArgs) {
+    take_over(create(args));
+}
+
+#[ic_cdk::post_upgrade]
+fn post_upgrade() {
+    take_over(open());
+    // What the last version left in the middle goes on at once.
+    work::schedule();
+}
