@@ -58,9 +58,11 @@ pub(crate) fn chunk(piece: &Piece) -> Result<u32, Error> {
         };
         let payload = payload(&mut upload.payloads, segment);
         let (start, here) = (piece.start as usize, payload.len());
-        let end = start + piece.bytes.len();
-        if end > len as usize {
-            let reason = format!("bytes {start} to {end} of a payload that has {len}");
+        // Here a size has 32 bits.
+        let end = start.checked_add(piece.bytes.len()).filter(|end| *end <= len as usize);
+        if end.is_none() {
+            let more = piece.bytes.len();
+            let reason = format!("{more} bytes from {start} on of a payload that has {len}");
             return Err(refused("append_chunk", reason));
         }
         if start > here {

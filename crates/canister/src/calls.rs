@@ -147,14 +147,15 @@ fn set_pruning_enabled(enabled: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prunes once, whether or not the kill switch is on. Policy and holds are obeyed.
+/// Prunes once, whether or not the kill switch is on: a tick, or so much of one; 0 is all of it. Policy
+/// and holds are obeyed.
 #[ic_cdk::update]
-fn prune_now(max_ops: Option<u64>) -> Result<PruneOutcome, Error> {
+fn prune_now(max_ops: u64) -> Result<PruneOutcome, Error> {
     controllers_only()?;
     let outcome = state::with(|store| {
-        let most = store.policy().max_ops_per_tick;
         // A message has no room for more than a tick.
-        let outcome = store.prune_now(max_ops.unwrap_or(most).min(most))?;
+        let most = store.policy().max_ops_per_tick;
+        let outcome = store.prune_now(if max_ops == 0 { most } else { max_ops.min(most) })?;
         store.settle()?;
         Ok(PruneOutcome { totals: outcome.totals.into(), stop: outcome.stop.into() })
     })?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ic_stable_structures::DefaultMemoryImpl;
 use secateur_core::PrunePolicy;
 use secateur_store::ground::stable::{self, StableArena, StableIndex};
-use secateur_store::{Clock, Family, Settings, Store, StoreConfig, StoreError};
+use secateur_store::{ClassTable, Clock, Family, Settings, Store, StoreConfig, StoreError};
 
 use crate::types::InitArgs;
 use crate::work;
@@ -16,6 +16,10 @@ pub(crate) type History = Store<StableArena<DefaultMemoryImpl>, StableIndex<Defa
 
 /// Ids of an epoch: sealing them must fit into a message.
 const EPOCH_IDS: u64 = 1 << 16;
+
+/// Bytes of a region: an eighth of the smallest budget. The smaller they are the less of a budget is lost
+/// to the ones that are half empty; a canister has megabytes where a node has gigabytes.
+const REGION: u32 = 256 * 1024;
 
 thread_local! {
     static HISTORY: RefCell<Option<History>> = const { RefCell::new(None) };
@@ -50,6 +54,7 @@ fn store_id() -> [u8; 16] {
 fn create(args: InitArgs) -> Result<History, StoreError> {
     let ground = stable::open(DefaultMemoryImpl::default(), Family::History)?;
     let mut config = StoreConfig::new(args.chain_id, store_id());
+    config.classes = ClassTable::explicit(vec![REGION])?;
     config.settings = Settings { epoch_ids: EPOCH_IDS, ..Settings::default() };
     if let Some(policy) = args.policy {
         config.policy = PrunePolicy::try_from(policy)?;

@@ -1,0 +1,124 @@
+//! Who may call what, and calls that make no sense.
+
+use candid::Principal;
+use secateur_canister::{Appended, Error, Strength};
+use serde_bytes::ByteArray;
+
+use crate::common::*;
+
+/// Every call that changes something, with an argument that a controller could give.
+fn writes() -> Vec<(&'static str, Vec<u8>)> {
+    let encode = |args: Result<Vec<u8>, candid::Error>| args.unwrap();
+    let id = ByteArray::<32>::new([1; 32]);
+    let piece =
+        secateur_canister::Piece { segment: 0, start: 0, bytes: b"a".as_slice().to_vec().into() };
+    let head = secateur_canister::BlockHead {
+        meta: meta(4),
+        block_len: 1,
+        receipts_len: 0,
+        tx_index_len: 0,
+    };
+    vec![
+        ("append", encode(candid::encode_one(block(4, 10, 1, 5)))),
+        ("append_begin", encode(candid::encode_one(head))),
+        ("append_chunk", encode(candid::encode_one(piece))),
+        ("append_commit", encode(candid::encode_args(()))),
+        ("queue_tx", encode(candid::encode_one(id))),
+        ("drop_tx", encode(candid::encode_one(id))),
+        ("set_prune_policy", encode(candid::encode_one(policy(0)))),
+        ("set_pruning_enabled", encode(candid::encode_one(false))),
+        ("prune_now", encode(candid::encode_one(0_u64))),
+        ("register_consumer", encode(candid::encode_args(("reader", Strength::Hard)))),
+        ("remove_consumer", encode(candid::encode_one("reader"))),
+        ("ack_exported", encode(candid::encode_args(("reader", 1_u64)))),
+    ]
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn only_controllers_write_whoever_lets_the_call_in() {
+    let mut host = installed(None);
+    append_up_to(&mut host, 3);
+    let (image, before) = (host.image(), status(&mut host));
+    let mut exported: Vec<_> = host.interface().lines().filter_map(update_name).collect();
+    exported.sort();
+    let mut tried: Vec<_> = writes().into_iter().map(|(method, _)| method.to_owned()).collect();
+    tried.sort();
+    assert_eq!(exported, tried, "every update is tried here");
+    for (method, arg) in writes() {
+        for caller in [Principal::anonymous(), stranger(), host.id()] {
+            assert!(!host.is_let_in(caller, method), "{method}");
+            // As another canister calls, whom nobody asks at the door.
+            let ran = host.update_raw(caller, method, &arg).unwrap();
+            let Err(error) = candid::decode_one::<Result<candid::Reserved, Error>>(&ran.reply)
+                .unwrap_or_else(|error| panic!("{method}: {error}"))
+            else {
+                panic!("{method} was done for {caller}");
+            };
+            assert!(matches!(error, Error::Forbidden { .. }), "{method}: {error:?}");
+            assert_eq!(host.image(), image, "{method}");
+        }
+        assert!(host.is_let_in(controller(), method), "{method}");
+    }
+    assert_eq!(status(&mut host), before);
+    assert!(host.is_let_in(Principal::anonymous(), "get_head"), "everybody reads");
+}
+
+/// The name of an update, if a line of the interface is one.
+fn update_name(line: &str) -> Option<String> {
+    let (name, rest) = line.trim().split_once(" : (")?;
+    let is_update = rest.contains("-> (") && !rest.ends_with("query;");
+    is_update.then(|| name.to_owned())
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn malformed_candid_traps_and_changes_nothing() {
+    let mut host = installed(None);
+    append_up_to(&mut host, 3);
+    let (image, before) = (host.image(), status(&mut host));
+    let reads = ["export_blocks", "get_block", "get_receipt", "http_request"];
+    let methods: Vec<(&str, bool)> = writes()
+        .iter()
+        .filter(|(method, _)| *method != "append_commit")
+        .map(|(method, _)| (*method, true))
+        .chain(reads.map(|method| (method, false)))
+        .collect();
+    let deep = [b"DIDL".as_slice(), &[0xff; 40]].concat();
+    // A vector that says it has a thousand million entries of no bytes.
+    let bomb = [b"DIDL\x01\x6d\x7f\x01\x00".as_slice(), &[0x80, 0x94, 0xeb, 0xdc, 0x03]].concat();
+    let other = candid::encode_args((("a", 1_u8), true)).unwrap();
+    for arg in [&b""[..], b"DIDL", b"garbage", &deep, &bomb, &other] {
+        for (method, is_update) in &methods {
+            let ran = if *is_update {
+                host.update_raw(controller(), method, arg)
+            } else {
+                host.query_raw(controller(), method, arg)
+            };
+            assert!(ran.is_err(), "{method} took {arg:?}");
+            assert_eq!(host.image(), image, "{method}");
+        }
+    }
+    assert_eq!(status(&mut host), before);
+    assert_eq!(append(&mut host, block(4, 10, 1, 5)), Ok(Appended { head: 4, written: 1 }));
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn a_policy_that_contradicts_itself_is_refused() {
+    let mut host = installed(None);
+    let mut wrong = policy(2 << 20);
+    wrong.max_ops_per_tick = 0;
+    let refused: Result<(), Error> =
+        host.update(controller(), "set_prune_policy", (wrong.clone(),)).unwrap();
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    wrong.max_ops_per_tick = 10;
+    wrong.headroom_basis_points = 10_001;
+    let refused: Result<(), Error> =
+        host.update(controller(), "set_prune_policy", (wrong,)).unwrap();
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    let name = "n".repeat(300);
+    let refused: Result<(), Error> =
+        host.update(controller(), "register_consumer", (name, Strength::Soft)).unwrap();
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+}

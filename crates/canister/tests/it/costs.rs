@@ -1,0 +1,136 @@
+//! What messages cost, and that the dearest stay under the limit.
+
+use candid::Principal;
+use secateur_canister::{Appended, Block, Cursor, Error, ExportReply};
+use secateur_core::MAX_SEGMENT_LEN;
+use serde_bytes::ByteBuf;
+
+use crate::common::*;
+use crate::host::{Host, LIMIT};
+
+/// Entries of a transaction index that fill a segment.
+const MOST_TRANSACTIONS: u32 = MAX_SEGMENT_LEN / 48;
+
+/// A block with three full segments: no legal one is larger.
+fn largest(height: u64) -> Block {
+    let longest = MAX_SEGMENT_LEN as usize;
+    let mut block = block(height, longest, MOST_TRANSACTIONS, 12);
+    assert!(block.tx_index.len() + 48 > longest && block.tx_index.len() <= longest);
+    assert!(block.receipts.len() + 48 > longest && block.receipts.len() <= longest);
+    block.block = ByteBuf::from(noise(height, longest));
+    block
+}
+
+/// What the dearest message of some work took.
+fn dearest(host: &mut Host, work: impl FnOnce(&mut Host)) -> (u64, String) {
+    host.dearest = (0, String::new());
+    work(host);
+    host.dearest.clone()
+}
+
+fn export(host: &mut Host, cursor: Option<Cursor>) -> (ExportReply, u64, usize) {
+    let arg = candid::encode_args((cursor, u32::MAX)).unwrap();
+    let ran = host.query_raw(Principal::anonymous(), "export_blocks", &arg).unwrap();
+    let reply = candid::decode_one::<Result<ExportReply, Error>>(&ran.reply).unwrap().unwrap();
+    (reply, ran.fuel, ran.reply.len())
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn every_message_of_the_largest_legal_block_stays_under_the_limit() {
+    let mut policy = policy(0);
+    policy.retain_blocks = 1;
+    let mut host = installed(Some(policy));
+    let mut costs = Vec::new();
+    for height in 1..=3 {
+        let block = largest(height);
+        let cost = dearest(&mut host, |host| {
+            let appended = append_in_pieces(host, &block).unwrap();
+            assert_eq!(appended, Ok(Appended { head: height, written: 1 }));
+        });
+        costs.push(("append", cost));
+        costs.push(("seal", dearest(&mut host, Host::settle)));
+    }
+    let mut cursor = None;
+    let (mut most_fuel, mut most_bytes) = (0, 0);
+    loop {
+        let (reply, fuel, bytes) = export(&mut host, cursor);
+        (most_fuel, most_bytes) = (most_fuel.max(fuel), most_bytes.max(bytes));
+        if reply.chunks.is_empty() {
+            break;
+        }
+        cursor = reply.next_cursor;
+    }
+    costs.push(("export", (most_fuel, "export_blocks".into())));
+    assert!(most_bytes < 1_600_000, "a reply of {most_bytes} bytes");
+    let cost = dearest(&mut host, |host| {
+        host.advance(60_000);
+        host.settle();
+    });
+    costs.push(("prune", cost));
+    assert_eq!(status(&mut host).pruned_before_block, Some(2));
+    let cost = dearest(&mut host, |host| {
+        host.upgrade(wasm(), controller()).unwrap();
+        host.settle();
+        let id = serde_bytes::ByteArray::new(tx_id(3, MOST_TRANSACTIONS - 1).0);
+        let receipt: Result<ByteBuf, Error> = host.query("get_receipt", (id,)).unwrap();
+        receipt.unwrap();
+    });
+    costs.push(("upgrade and look up", cost));
+    for (what, (fuel, name)) in &costs {
+        eprintln!("{what}: at most {fuel} in {name}");
+        assert!(*fuel < LIMIT, "{what}: {fuel}");
+    }
+}
+
+/// Prints the table of `docs/canister.md`.
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn costs_at_several_block_sizes() {
+    eprintln!("| block | append | export of a block | prune tick | upgrade and first lookup |");
+    for (len, transactions, receipt_len, blocks) in [
+        (2_000, 10, 100, 400),
+        (20_000, 100, 100, 200),
+        (200_000, 1_000, 100, 60),
+        (1_000_000, 2_000, 100, 20),
+    ] {
+        let mut policy = policy(0);
+        policy.retain_blocks = 1;
+        let mut host = installed(Some(policy));
+        let off: Result<(), Error> =
+            host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
+        off.unwrap();
+        let mut appends = Vec::new();
+        for height in 1..=blocks {
+            let block = block(height, len, transactions, receipt_len);
+            let cost = dearest(&mut host, |host| drop(append_in_pieces(host, &block).unwrap()));
+            appends.push(cost.0);
+        }
+        host.settle();
+        let cursor = Some(Cursor { block_number: 1, segment: 0, byte_offset: 0 });
+        let (_, exported, _) = export(&mut host, cursor);
+        let upgraded = dearest(&mut host, |host| {
+            host.upgrade(wasm(), controller()).unwrap();
+            let id = serde_bytes::ByteArray::new(tx_id(1, 0).0);
+            let receipt: Result<ByteBuf, Error> = host.query("get_receipt", (id,)).unwrap();
+            receipt.unwrap();
+        });
+        let pruned = dearest(&mut host, |host| {
+            let on: Result<(), Error> =
+                host.update(controller(), "set_pruning_enabled", (true,)).unwrap();
+            on.unwrap();
+            host.settle();
+        });
+        assert_eq!(status(&mut host).pruned_before_block, Some(blocks - 1));
+        appends.sort_unstable();
+        let million = |fuel: u64| fuel.div_ceil(1_000_000);
+        eprintln!(
+            "| {len} bytes, {transactions} transactions | {} | {} | {} | {} |",
+            million(appends[appends.len() / 2]),
+            million(exported),
+            million(pruned.0),
+            million(upgraded.0),
+        );
+        assert!(host.dearest.0 < LIMIT);
+    }
+}

@@ -1,0 +1,13 @@
+//! The canister's real wasm in a host that meters it. `make canister` builds it; without it these
+//! tests are not run (`scripts/canister test` says so).
+
+#[path = "../host/mod.rs"]
+mod host;
+
+mod access;
+mod blocks;
+mod common;
+mod costs;
+mod interface;
+mod model;
+mod prune;

@@ -1,0 +1,226 @@
+//! Pruning: scheduled by appends, cut into messages, finished after traps and upgrades.
+
+use secateur_canister::{
+    Error, KeptBlock, Plan, PruneOutcome, PruneStatus, StopReason, Strength, Trigger,
+};
+use serde_bytes::{ByteArray, ByteBuf};
+
+use crate::common::*;
+use crate::host::Host;
+
+/// Some fifty blocks of 40 KB.
+const BUDGET: u64 = 2 << 20;
+
+/// A canister whose blocks are over the budget, with a prune that waits for its timer.
+fn due(max_ops: u64) -> Host {
+    let mut policy = policy(BUDGET);
+    policy.max_ops_per_tick = max_ops;
+    let mut host = installed(Some(policy));
+    append_up_to(&mut host, 84);
+    assert!(host.timer_is_due());
+    host
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn the_84th_append_schedules_a_prune_and_does_none_itself() {
+    let mut policy = policy(0);
+    policy.retain_blocks = 10;
+    let mut host = installed(Some(policy));
+    append_up_to(&mut host, 83);
+    assert!(!host.timer_is_due());
+    append_up_to(&mut host, 84);
+    assert_eq!(status(&mut host).pruned_before_block, None);
+    assert!(host.timer_is_due());
+    host.settle();
+    assert_eq!(status(&mut host).pruned_before_block, Some(74));
+    append_up_to(&mut host, 84 + 83);
+    assert!(!host.timer_is_due());
+    append_up_to(&mut host, 84 + 84);
+    host.settle();
+    assert_eq!(status(&mut host).pruned_before_block, Some(84 + 74));
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn time_alone_triggers_a_prune_too() {
+    let mut policy = policy(0);
+    (policy.retain_blocks, policy.trigger) = (2, Trigger::Timer(5000));
+    let mut host = installed(Some(policy));
+    append_up_to(&mut host, 9);
+    assert!(!host.timer_is_due());
+    host.advance(5000);
+    assert!(host.timer_is_due());
+    host.settle();
+    assert_eq!(status(&mut host).pruned_before_block, Some(7));
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn under_a_budget_stable_memory_stops_growing() {
+    let mut host = installed(Some(policy(BUDGET)));
+    for height in (84..=840).step_by(84) {
+        append_up_to(&mut host, height);
+        host.settle();
+    }
+    let (half, pages) = (status(&mut host), host.image().len());
+    assert!(half.used_bytes <= BUDGET, "{half:?}");
+    for height in (924..=1680).step_by(84) {
+        append_up_to(&mut host, height);
+        host.settle();
+    }
+    let end = status(&mut host);
+    assert_eq!(end.arena_bytes, half.arena_bytes);
+    assert_eq!(host.image().len(), pages);
+    assert!(end.pruned_before_block > Some(1500), "{end:?}");
+    assert_eq!(end.failed_steps, 0);
+    // So small a budget is less than the pages of the tables, and that is said.
+    let [alarm] = end.alarms.as_slice() else { panic!("{:?}", end.alarms) };
+    assert!(alarm.contains("arena and index"), "{alarm}");
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn what_was_cut_says_so_by_number_by_id_and_in_the_export() {
+    let mut host = due(5000);
+    host.settle();
+    let boundary = status(&mut host).pruned_before_block.unwrap();
+    let gone = Error::Pruned { pruned_before_block: boundary };
+    let block: Result<KeptBlock, Error> = host.query("get_block", (boundary,)).unwrap();
+    assert_eq!(block, Err(gone.clone()));
+    let id = ByteArray::new(tx_id(boundary, 0).0);
+    let receipt: Result<ByteBuf, Error> = host.query("get_receipt", (id,)).unwrap();
+    assert_eq!(receipt, Err(gone.clone()));
+    let cursor = secateur_canister::Cursor { block_number: boundary, segment: 0, byte_offset: 0 };
+    let args = (Some(cursor), 1_000_u32);
+    let export: Result<secateur_canister::ExportReply, Error> =
+        host.query("export_blocks", args).unwrap();
+    assert_eq!(export.unwrap_err(), gone);
+    let kept: Result<KeptBlock, Error> = host.query("get_block", (boundary + 1,)).unwrap();
+    assert_eq!(kept.unwrap().meta, meta(boundary + 1));
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn a_hard_consumer_holds_and_its_acknowledgement_lets_go() {
+    let mut host = installed(None);
+    let registered: Result<(), Error> =
+        host.update(controller(), "register_consumer", ("reader", Strength::Hard)).unwrap();
+    registered.unwrap();
+    append_up_to(&mut host, 20);
+    let mut policy = policy(0);
+    policy.retain_blocks = 5;
+    let set: Result<(), Error> = host.update(controller(), "set_prune_policy", (policy,)).unwrap();
+    set.unwrap();
+    host.settle();
+    assert_eq!(status(&mut host).pruned_before_block, None);
+    let ack: Result<u64, Error> =
+        host.update(controller(), "ack_exported", ("reader", 8_u64)).unwrap();
+    assert_eq!(ack, Ok(8));
+    let plan: Result<Plan, Error> = host.query("prune_plan", ()).unwrap();
+    let plan = plan.unwrap();
+    assert_eq!((plan.totals.first, plan.totals.last), (Some(1), Some(8)));
+    let outcome: Result<PruneOutcome, Error> =
+        host.update(controller(), "prune_now", (0_u64,)).unwrap();
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.totals.blocks, &outcome.stop), (8, &plan.stop));
+    assert!(matches!(outcome.stop, StopReason::Hold { .. }), "{outcome:?}");
+    let removed: Result<bool, Error> =
+        host.update(controller(), "remove_consumer", ("reader",)).unwrap();
+    assert_eq!(removed, Ok(true));
+    let outcome: Result<PruneOutcome, Error> =
+        host.update(controller(), "prune_now", (1_u64,)).unwrap();
+    assert_eq!(outcome.unwrap().totals.blocks, 1, "the caller's limit counts");
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn the_kill_switch_stops_what_nobody_asked_for() {
+    let mut host = installed(Some(policy(BUDGET)));
+    let off: Result<(), Error> =
+        host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
+    off.unwrap();
+    append_up_to(&mut host, 100);
+    host.settle();
+    let stopped = status(&mut host);
+    assert_eq!((stopped.pruned_before_block, stopped.need_prune), (None, true));
+    let on: Result<(), Error> = host.update(controller(), "set_pruning_enabled", (true,)).unwrap();
+    on.unwrap();
+    host.settle();
+    assert!(status(&mut host).used_bytes < BUDGET);
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn an_append_that_traps_after_any_of_its_writes_did_not_happen() {
+    let mut host = installed(None);
+    append_up_to(&mut host, 3);
+    let (image, before) = (host.image(), status(&mut host));
+    let arg = candid::encode_one(block(4, 9000, 3, 50)).unwrap();
+    let mut traps = 0;
+    loop {
+        host.trap_after_writes(Some(traps));
+        if host.update_raw(controller(), "append", &arg).is_ok() {
+            break;
+        }
+        assert_eq!(host.image(), image, "after {traps} writes");
+        assert_eq!(status(&mut host), before);
+        traps += 1;
+    }
+    assert!(traps > 10, "{traps}");
+    host.trap_after_writes(None);
+    append_up_to(&mut host, 10);
+    assert_eq!(status(&mut host).head, Some(10));
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn a_prune_that_traps_anywhere_is_finished_by_the_next_call() {
+    let mut whole = due(5000);
+    whole.settle();
+    let wanted = status(&mut whole);
+    for writes in (0..).step_by(7) {
+        let mut host = due(5000);
+        let image = host.image();
+        host.trap_after_writes(Some(writes));
+        if host.ring().is_empty() {
+            assert!(writes > 20, "{writes}");
+            break;
+        }
+        assert_eq!(host.image(), image, "after {writes} writes");
+        host.trap_after_writes(None);
+        // The timer forgot it. The next block is still over the budget, and rings again.
+        host.settle();
+        append_up_to(&mut host, 85);
+        host.settle();
+        let end = status(&mut host);
+        assert!(end.pruned_before_block >= wanted.pruned_before_block, "{end:?}");
+        assert!(end.used_bytes <= BUDGET && end.journal_entries == 0, "{end:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn an_upgrade_in_the_middle_of_a_prune_goes_on_and_ends_as_if_there_was_none() {
+    let mut whole = due(40);
+    whole.settle();
+    let wanted = status(&mut whole);
+    for steps in 0.. {
+        let mut host = due(40);
+        for _ in 0..steps {
+            assert_eq!(host.ring(), []);
+        }
+        let is_over = !host.timer_is_due();
+        let middle = status(&mut host);
+        host.upgrade(wasm(), controller()).unwrap();
+        assert_eq!(status(&mut host).pruned_before_block, middle.pruned_before_block);
+        host.settle();
+        let end = status(&mut host);
+        assert_eq!(end, PruneStatus { last_prune_at: end.last_prune_at, ..wanted.clone() });
+        append_up_to(&mut host, 90);
+        if is_over {
+            assert!(steps > 3, "{steps}");
+            break;
+        }
+    }
+}
