@@ -8,7 +8,7 @@ use secateur_core::{
 use secateur_sim::chain::{self, Shape};
 use secateur_store::StoreError;
 
-fn refused(store: &MemoryStore, blocks: &[Block]) -> StoreError {
+fn refused(store: &TestStore, blocks: &[Block]) -> StoreError {
     let before = rows(store);
     let error = store.append_group(blocks).unwrap_err();
     assert_eq!(rows(store), before, "nothing was changed");

@@ -1,21 +1,19 @@
-//! What the tests share: a store in memory and blocks for it.
+//! What the tests share: a store on the ground under test and blocks for it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use secateur_core::{Block, BlockHash, Height, Locator, Part, PrunePolicy};
 use secateur_sim::SimClock;
 use secateur_sim::chain::{self, Shape};
 use secateur_sim::script::NOW;
-use secateur_store::ground::{MemoryArena, MemoryIndex};
-use secateur_store::{Arena, ClassTable, Ground, Index, Layout, Settings, Store, StoreConfig};
+use secateur_store::{
+    Arena, ClassTable, Family, Index, Layout, Settings, Snapshot, Store, StoreConfig,
+};
 
-pub type MemoryStore = Store<MemoryArena, MemoryIndex>;
+pub use crate::ground::{TestStore, ground};
 
 pub const SHAPE: Shape = Shape { block_len: 3000, transactions: 2, receipt_len: 100 };
-
-pub fn ground() -> Ground<MemoryArena, MemoryIndex> {
-    Ground { arena: MemoryArena::default(), index: MemoryIndex::default() }
-}
 
 /// The layout under test: the whole suite runs once for each (`make unit`).
 pub fn layout() -> Layout {
@@ -37,7 +35,7 @@ pub fn config(policy: PrunePolicy, settings: Settings) -> StoreConfig {
 }
 
 /// The same, but each block in its own regions: for what is about them.
-pub fn per_block() -> MemoryStore {
+pub fn per_block() -> TestStore {
     let config = StoreConfig {
         layout: Layout::PerBlock,
         classes: ClassTable::small(),
@@ -50,11 +48,11 @@ pub fn clock() -> Arc<SimClock> {
     Arc::new(SimClock::at(NOW))
 }
 
-pub fn store_with(policy: PrunePolicy, settings: Settings) -> MemoryStore {
+pub fn store_with(policy: PrunePolicy, settings: Settings) -> TestStore {
     Store::create(ground(), config(policy, settings), clock()).unwrap()
 }
 
-pub fn store() -> MemoryStore {
+pub fn store() -> TestStore {
     store_with(PrunePolicy::default(), Settings::default())
 }
 
@@ -97,13 +95,21 @@ pub fn blocks_after<A: Arena, I: Index>(
 }
 
 /// Everything in the index, to show that nothing changed.
-pub fn rows(store: &MemoryStore) -> Vec<(u8, Vec<u8>, Vec<u8>)> {
+pub fn rows(store: &TestStore) -> Vec<(u8, Vec<u8>, Vec<u8>)> {
     let snapshot = store.index().snapshot().unwrap();
-    snapshot.rows().map(|(t, k, v)| (t as u8, k.to_vec(), v.to_vec())).collect()
+    let mut rows = Vec::new();
+    for table in Family::History.tables() {
+        let mut keep = |key: &[u8], value: &[u8]| {
+            rows.push((*table as u8, key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        };
+        snapshot.scan(*table, &[], &mut keep).unwrap();
+    }
+    rows
 }
 
 /// A part over blocks that are here, with the right hashes.
-pub fn part(store: &MemoryStore, first: u64, last: u64) -> Part {
+pub fn part(store: &TestStore, first: u64, last: u64) -> Part {
     Part {
         first,
         last,

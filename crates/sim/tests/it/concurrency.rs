@@ -1,14 +1,14 @@
-//! Readers, an appender and the prune daemon at once, on the real disk ground.
+//! Readers, an appender and the prune daemon at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use secateur_core::{LookupError, PrunePolicy};
+use secateur_core::{LookupError, PrunePolicy, tx_index};
 use secateur_sim::chain::{self, Shape};
 use secateur_sim::rng::Rng;
 use secateur_store::ground::disk::{FsVolume, open_ground};
-use secateur_store::{Daemon, Sabotage, Settings, Store, StoreError, SystemClock};
+use secateur_store::{Daemon, Finality, Sabotage, Settings, Store, StoreError, SystemClock};
 
 const SHAPE: Shape = Shape { block_len: 9_000, transactions: 3, receipt_len: 200 };
 const BLOCKS: u64 = 1200;
@@ -85,4 +85,37 @@ fn a_second_daemon_is_refused_until_the_first_has_stopped() {
     append(&*store, 100);
     assert_eq!(heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), Some(108));
     again.stop();
+}
+
+/// A queued transaction is in the queue or in a block at every moment, so no reader may ever be
+/// told that it is not known.
+#[test]
+fn a_transaction_that_is_known_all_the_time_is_never_not_found() {
+    let settings = Settings { finality: Finality::Explicit, ..Settings::default() };
+    let store = Arc::new(store_with(PrunePolicy::default(), settings));
+    append(&*store, 1);
+    let done = AtomicBool::new(false);
+    let next = next_block(&*store, SHAPE);
+    let id = tx_index(&next.payloads.tx_index).next().unwrap().unwrap().tx_id;
+    store.queue_tx(id).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    match store.get_receipt(&id) {
+                        Ok(_) | Err(StoreError::Lookup(LookupError::Pending)) => {}
+                        Err(error) => {
+                            done.store(true, Ordering::Release);
+                            panic!("{error}");
+                        }
+                    }
+                }
+            });
+        }
+        for _ in 0..3000 {
+            store.append(&next).unwrap();
+            store.rollback(10).unwrap();
+        }
+        done.store(true, Ordering::Release);
+    });
 }

@@ -7,7 +7,7 @@ use secateur_store::{
 };
 
 /// A store with used, quarantined and free regions.
-fn subject() -> MemoryStore {
+fn subject() -> TestStore {
     let policy = PrunePolicy { retain_blocks: 5, ..PrunePolicy::default() };
     let store = store_with(policy, Settings::default());
     append(&store, 12);
@@ -18,7 +18,7 @@ fn subject() -> MemoryStore {
     store
 }
 
-fn first_row(store: &MemoryStore, table: Table) -> (Vec<u8>, Vec<u8>) {
+fn first_row(store: &TestStore, table: Table) -> (Vec<u8>, Vec<u8>) {
     let mut found = None;
     let snapshot = store.index().snapshot().unwrap();
     snapshot
@@ -30,16 +30,16 @@ fn first_row(store: &MemoryStore, table: Table) -> (Vec<u8>, Vec<u8>) {
     found.unwrap()
 }
 
-fn set(store: &MemoryStore, table: Table, key: &[u8], value: Option<Vec<u8>>) {
+fn set(store: &TestStore, table: Table, key: &[u8], value: Option<Vec<u8>>) {
     store.index().commit(vec![Change { table, key: key.to_vec(), value }]).unwrap();
 }
 
-fn kinds(store: &MemoryStore) -> Vec<FindingKind> {
+fn kinds(store: &TestStore) -> Vec<FindingKind> {
     store.verify(|_, _| {}).unwrap().findings.iter().map(|finding| finding.kind).collect()
 }
 
 /// Plants a damage, sees it found, repairs it, and sees that the blocks are as they were.
-fn found_and_repaired(plant: impl Fn(&MemoryStore), kind: FindingKind) {
+fn found_and_repaired(plant: impl Fn(&TestStore), kind: FindingKind) {
     let store = subject();
     let blocks: Vec<_> = (18..=22).map(|height| store.get_block(height).unwrap()).collect();
     plant(&store);

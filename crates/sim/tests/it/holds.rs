@@ -13,7 +13,7 @@ fn explicit() -> Settings {
     Settings { finality: Finality::Explicit, ..Settings::default() }
 }
 
-fn oldest(store: &MemoryStore) -> Option<u64> {
+fn oldest(store: &TestStore) -> Option<u64> {
     store.get_prune_status().unwrap().oldest_kept_block
 }
 

@@ -190,38 +190,6 @@ fn an_id_that_came_twice_is_found_in_its_older_block_after_a_rollback() {
     assert_eq!(store.get_transaction(&id).unwrap().location.height, 10);
 }
 
-/// A queued transaction is in the queue or in a block at every moment, so no reader may ever be
-/// told that it is not known.
-#[test]
-fn a_transaction_that_is_known_all_the_time_is_never_not_found() {
-    let store = std::sync::Arc::new(store_with(PrunePolicy::default(), explicit()));
-    append(&*store, 1);
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let next = next_block(&*store, SHAPE);
-    let id = ids(&next)[0];
-    store.queue_tx(id).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !done.load(std::sync::atomic::Ordering::Acquire) {
-                    match store.get_receipt(&id) {
-                        Ok(_) | Err(StoreError::Lookup(LookupError::Pending)) => {}
-                        Err(error) => {
-                            done.store(true, std::sync::atomic::Ordering::Release);
-                            panic!("{error}");
-                        }
-                    }
-                }
-            });
-        }
-        for _ in 0..3000 {
-            store.append(&next).unwrap();
-            store.rollback(10).unwrap();
-        }
-        done.store(true, std::sync::atomic::Ordering::Release);
-    });
-}
-
 #[test]
 fn instant_finality_has_nothing_to_roll_back() {
     let store = store();

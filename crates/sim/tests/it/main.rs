@@ -15,6 +15,7 @@ mod concurrency;
 mod damage;
 mod desk;
 mod disk;
+mod ground;
 mod holds;
 mod lookups;
 mod model;

@@ -74,7 +74,7 @@ impl Model {
     }
 }
 
-fn apply(store: MemoryStore, model: &mut Model, step: &Step, salt: u64) -> MemoryStore {
+fn apply(store: TestStore, model: &mut Model, step: &Step, salt: u64) -> TestStore {
     match step {
         Step::Append(sizes) => {
             let mut blocks = Vec::new();
@@ -134,7 +134,7 @@ fn apply(store: MemoryStore, model: &mut Model, step: &Step, salt: u64) -> Memor
     store
 }
 
-fn look(store: &MemoryStore, model: &Model, height: u64) {
+fn look(store: &TestStore, model: &Model, height: u64) {
     match store.get_block(height) {
         Ok(block) => assert_eq!(Some(&block), model.blocks.get(&height)),
         Err(StoreError::Lookup(LookupError::Pruned { pruned_before_block })) => {

@@ -14,7 +14,7 @@ fn refused(answer: Result<Option<u64>, StoreError>, text: &str) {
 }
 
 /// Blocks 10 to 29.
-fn store() -> MemoryStore {
+fn store() -> TestStore {
     let policy = PrunePolicy { retain_blocks: 1, ..PrunePolicy::default() };
     let store = store_with(policy, archived());
     append(&store, 20);
@@ -72,7 +72,7 @@ fn a_pruned_block_is_found_in_its_part_after_a_restart_too() {
     let first = part(&store, 10, 13);
     store.ack_archived(&first).unwrap();
     store.prune_now(100_000).unwrap();
-    let store = MemoryStore::open(store.into_ground(), clock()).unwrap();
+    let store = TestStore::open(store.into_ground(), clock()).unwrap();
     for height in 10..=13 {
         assert_eq!(store.find_part(height).unwrap(), Some(first.clone()));
     }

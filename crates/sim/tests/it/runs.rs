@@ -28,7 +28,7 @@ pub fn reopened<A: Arena, I: Index>(store: Store<A, I>) -> Store<A, I> {
     Store::open(store.into_ground(), clock()).unwrap()
 }
 
-pub fn id_use(store: &MemoryStore) -> IdUse {
+pub fn id_use(store: &TestStore) -> IdUse {
     store.get_prune_status().unwrap().ids
 }
 
@@ -74,11 +74,10 @@ pub fn not_found(searched_from: Option<Height>) -> LookupError {
 }
 
 /// The rows of runs and tombstones, oldest first.
-pub fn run_rows(store: &MemoryStore) -> Vec<RunRecord> {
-    let snapshot = store.index().snapshot().unwrap();
-    let mut found: Vec<RunRecord> = snapshot
-        .rows()
-        .filter(|(table, ..)| *table == Table::Runs)
+pub fn run_rows(store: &TestStore) -> Vec<RunRecord> {
+    let mut found: Vec<RunRecord> = rows(store)
+        .into_iter()
+        .filter(|(table, ..)| *table == Table::Runs as u8)
         .map(|(_, key, value)| {
             let number = u64::from_be_bytes(key.try_into().unwrap());
             RunRecord::decode(number, &value[..value.len() - 4]).unwrap()
@@ -88,7 +87,7 @@ pub fn run_rows(store: &MemoryStore) -> Vec<RunRecord> {
     found
 }
 
-fn ranges(store: &MemoryStore) -> Vec<RangeInclusive<Height>> {
+fn ranges(store: &TestStore) -> Vec<RangeInclusive<Height>> {
     run_rows(store).iter().map(|run| run.first..=run.last).collect()
 }
 
@@ -115,7 +114,7 @@ fn a_pruned_id_and_a_pruned_hash_answer_pruned_also_after_reopening() {
     let store = store_with(keeping(4), small_epochs());
     let blocks = append(&store, 12);
     store.prune_now(1000).unwrap();
-    let check = |store: &MemoryStore| {
+    let check = |store: &TestStore| {
         assert_eq!((id_use(store).runs, id_use(store).tombstones), (2, 2));
         assert_answer(store, &blocks[..8], LookupError::Pruned { pruned_before_block: 17 });
         assert_found(store, &blocks[8..]);
@@ -129,7 +128,7 @@ fn a_pruned_id_and_a_pruned_hash_answer_pruned_also_after_reopening() {
 fn an_id_that_never_was_answers_not_found_and_from_where_on_that_is_known() {
     let store = store_with(keeping(4), small_epochs());
     let nothing = TxId([0xee; 32]);
-    let answer = |store: &MemoryStore| {
+    let answer = |store: &TestStore| {
         let by_hash = store.get_block_by_hash(&BlockHash(nothing.0)).unwrap_err().as_lookup();
         assert_eq!(by_hash, store.get_transaction(&nothing).unwrap_err().as_lookup());
         by_hash
@@ -160,7 +159,7 @@ fn tombstones_beyond_the_cap_are_dropped_oldest_first_and_not_searched_any_more(
     let store = store_with(keeping(1), settings);
     let blocks = append(&store, 13);
     store.prune_now(1000).unwrap();
-    let check = |store: &MemoryStore| {
+    let check = |store: &TestStore| {
         assert_eq!(ranges(store), [16..=18, 19..=21]);
         assert_eq!((id_use(store).tombstones, id_use(store).tombstone_bytes), (2, 2 * 4096));
         assert_eq!(id_use(store).searched_from, Some(16));
@@ -185,7 +184,7 @@ fn tombstones_beyond_the_cap_are_dropped_oldest_first_and_not_searched_any_more(
 }
 
 /// The block above the head with one transaction and its receipt.
-pub fn with_transaction(store: &MemoryStore, tx_id: TxId) -> Block {
+pub fn with_transaction(store: &TestStore, tx_id: TxId) -> Block {
     let mut block = next_block(store, Shape { transactions: 0, ..SHAPE });
     let height = block.meta.height;
     let receipt = height.to_be_bytes();
@@ -213,7 +212,7 @@ fn an_id_in_two_blocks_finds_the_newest_and_after_a_rollback_the_older_one() {
             store.seal().unwrap();
         }
         assert_eq!(id_use(&store).runs, runs);
-        let check = |store: &MemoryStore, height: Height| {
+        let check = |store: &TestStore, height: Height| {
             assert_eq!(store.get_transaction(&id).unwrap().location.height, height);
             assert_eq!(store.get_receipt(&id).unwrap(), height.to_be_bytes());
         };
@@ -259,7 +258,7 @@ fn transactions_without_a_receipt_and_receipts_out_of_order_are_found() {
         push_receipt(&mut block.payloads.receipts, &id(at), receipt.as_bytes()).unwrap();
     }
     store.append(&block).unwrap();
-    let check = |store: &MemoryStore| {
+    let check = |store: &TestStore| {
         for (at, index) in [(1, 4), (2, 0), (3, 9), (4, MAX_TX_INDEX - 1)] {
             let found = store.get_transaction(&id(at)).unwrap();
             assert_eq!((found.location.height, found.location.index), (height, index));

@@ -22,7 +22,7 @@ use secateur_store::{
 };
 
 /// Where a byte of a run or filter lies in the arena.
-fn offset_of(store: &MemoryStore, stream: u8, blob: &Blob, at: u64) -> u64 {
+fn offset_of(store: &TestStore, stream: u8, blob: &Blob, at: u64) -> u64 {
     match &blob.place {
         Place::Regions(ptrs) => ptrs[0].offset + at,
         Place::Stream(position) => {
@@ -35,21 +35,21 @@ fn offset_of(store: &MemoryStore, stream: u8, blob: &Blob, at: u64) -> u64 {
     }
 }
 
-fn flip(store: &MemoryStore, offset: u64, bits: u8) {
+fn flip(store: &TestStore, offset: u64, bits: u8) {
     let mut byte = [0u8];
     store.arena().read_at(offset, &mut byte).unwrap();
     store.arena().write_at(offset, &[byte[0] ^ bits]).unwrap();
 }
 
 /// Verify says that it is a run, and nothing else.
-fn assert_named(store: &MemoryStore) {
+fn assert_named(store: &TestStore) {
     let report = store.verify(|_, _| {}).unwrap();
     let kinds: Vec<FindingKind> = report.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [FindingKind::Run], "{report:?}");
 }
 
 /// Each id of a block is an error.
-fn assert_damaged(store: &MemoryStore, blocks: &[Block]) {
+fn assert_damaged(store: &TestStore, blocks: &[Block]) {
     for block in blocks {
         assert!(store.get_block_by_hash(&block.meta.hash).unwrap_err().is_corruption());
         for entry in transactions(block) {
@@ -129,8 +129,7 @@ fn an_id_of_a_damaged_run_is_not_called_pruned_because_an_older_block_had_it() {
     }
     store.prune_now(1000).unwrap();
     assert_eq!(store.get_prune_status().unwrap().pruned_before_block, Some(19));
-    let holder =
-        |store: &MemoryStore| store.get_transaction(&id).map(|found| found.location.height);
+    let holder = |store: &TestStore| store.get_transaction(&id).map(|found| found.location.height);
     store.append(&with_transaction(&store, id)).unwrap();
     append(&store, 3);
     assert_eq!(holder(&store).unwrap(), 24);
@@ -214,7 +213,7 @@ struct Chain {
 }
 
 impl Chain {
-    fn check(&mut self, store: &MemoryStore) {
+    fn check(&mut self, store: &TestStore) {
         let kept = |block: &Block| Some(block.meta.height) > self.boundary;
         let cut = self.blocks.partition_point(|block| !kept(block));
         if let Some(pruned_before_block) = self.boundary {
@@ -235,7 +234,7 @@ impl Chain {
 }
 
 /// One step of a random life.
-fn live(store: MemoryStore, chain: &mut Chain, rng: &mut Rng, step: u64) -> MemoryStore {
+fn live(store: TestStore, chain: &mut Chain, rng: &mut Rng, step: u64) -> TestStore {
     let head = store.head();
     match (rng.below(8), head) {
         (0..=2, _) | (_, None) => {
