@@ -49,6 +49,11 @@ pub enum Heard {
     Trigger(Trigger),
     /// It is noted, and sets nothing off.
     Noted,
+    /// It is not believed: it is too far above what was known.
+    TooFar {
+        /// What was known.
+        known: Height,
+    },
 }
 
 /// A persister that reported once and is far behind now.

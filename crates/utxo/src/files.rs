@@ -95,6 +95,11 @@ impl ExternalFiles {
         Ok(Removed::Missing)
     }
 
+    /// Removes exactly this file of a transaction, which may have another that is its record's.
+    pub async fn take_back(&self, txid: TxId, kind: FileKind) -> Result<(), UtxoError> {
+        Ok(self.objects.remove(&key(txid, kind)).await?)
+    }
+
     /// Whether this is the place: it has the file of at least one of these transactions, all of
     /// which must have one.
     pub async fn prove(&self, sample: &[(TxId, FileKind)]) -> Result<bool, UtxoError> {

@@ -51,6 +51,8 @@ pub(crate) enum Unheard {
     BeyondTheHead,
     /// A persister goes back.
     Backwards,
+    /// It is further than a chain goes at once.
+    TooFar,
 }
 
 impl Unheard {
@@ -60,6 +62,7 @@ impl Unheard {
             Self::NotAHeight => "not_a_height",
             Self::BeyondTheHead => "beyond_the_head",
             Self::Backwards => "backwards",
+            Self::TooFar => "too_far",
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::UtxoError;
 use crate::events::{Event, Heard, Latest, StalePersister, TriggerMode, Watch};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Unheard};
 use crate::pruner::{Job, Outcome, Plan, Progress, Pruner, Skip, Trigger};
 use crate::store::{Counts, UtxoStore};
 use crate::types::{Record, TxId};
@@ -35,6 +35,8 @@ pub struct Following {
     pub persister_stale_blocks: Height,
     /// Blocks behind the head after which the service is not ready.
     pub max_lag_blocks: Height,
+    /// Blocks that a chain may be ahead of what was known; what is further is taken for a mistake. 0: any.
+    pub max_jump_blocks: Height,
 }
 
 impl Default for Following {
@@ -45,6 +47,7 @@ impl Default for Following {
             persister_absent: false,
             persister_stale_blocks: 100,
             max_lag_blocks: 144,
+            max_jump_blocks: 10_000,
         }
     }
 }
@@ -99,6 +102,8 @@ struct State {
     processed: Option<Height>,
     last_skip: Option<Skip>,
     last_error: Option<String>,
+    /// A height that was told last and is not believed.
+    doubted: Option<Height>,
 }
 
 /// A pruner that follows a chain. Clones share it.
@@ -114,6 +119,8 @@ struct Inner<S> {
     state: Mutex<State>,
     waiting: Latest<Trigger>,
     turn: tokio::sync::Mutex<()>,
+    /// What the store says of a persister.
+    noted: tokio::sync::Mutex<Option<Height>>,
     standing: watch::Sender<Standing>,
 }
 
@@ -140,6 +147,7 @@ impl<S: UtxoStore> Service<S> {
             state: Mutex::new(State { processed, ..State::default() }),
             waiting: Latest::new(),
             turn: tokio::sync::Mutex::default(),
+            noted: tokio::sync::Mutex::new(persisted),
             standing: watch::Sender::default(),
         }));
         service.show();
@@ -166,8 +174,31 @@ impl<S: UtxoStore> Service<S> {
         self.0.standing.subscribe()
     }
 
-    /// Takes an event in; whoever runs the service does the rest.
-    pub fn hear(&self, event: Event) -> Heard {
+    /// Takes an event in; whoever runs the service does the rest. What keeps records back is in the
+    /// store before anything is decided from it: a restart must not forget it.
+    pub async fn hear(&self, event: Event) -> Result<Heard, UtxoError> {
+        let (Event::Block { height, .. } | Event::Persisted { height }) = event;
+        if let Some(known) = self.too_far(height) {
+            self.0.metrics.unheard(Unheard::TooFar);
+            self.0.state.lock().doubted = Some(height);
+            self.show();
+            return Ok(Heard::TooFar { known });
+        }
+        // Two who report at the same time are noted and heard in one order.
+        let mut noted = self.0.noted.lock().await;
+        if let Event::Persisted { height } = event
+            && !self.0.following.persister_absent
+            // A height that is noted too low only keeps more.
+            && noted.is_none_or(|noted| height < noted)
+        {
+            self.0.pruner.store().set_note(PERSISTED, &height.to_string()).await?;
+            *noted = Some(height);
+        }
+        Ok(self.take_in(event))
+    }
+
+    fn take_in(&self, event: Event) -> Heard {
+        self.0.state.lock().doubted = None;
         let (heard, stale) = {
             let mut watch = self.0.watch.lock();
             let was_stale = watch.stale().is_some();
@@ -191,6 +222,18 @@ impl<S: UtxoStore> Service<S> {
         heard
     }
 
+    /// Whether a height is further than a chain goes at once; then what was known is the answer.
+    pub fn too_far(&self, height: Height) -> Option<Height> {
+        let processed = self.0.state.lock().processed;
+        let known = self.0.watch.lock().head().max(processed)?;
+        self.is_jump(known, height).then_some(known)
+    }
+
+    fn is_jump(&self, from: Height, to: Height) -> bool {
+        let most = self.0.following.max_jump_blocks;
+        most > 0 && to.saturating_sub(from) > most
+    }
+
     /// Prunes what events ask for, until it is told to stop. A run that failed for a reason that may
     /// pass is tried again, unless a later height comes first.
     pub async fn run(&self, mut stop: watch::Receiver<bool>) {
@@ -210,7 +253,7 @@ impl<S: UtxoStore> Service<S> {
             }
             let retryable = match self.prune(trigger, stop.clone()).await {
                 Ok((_, error)) => error.is_some_and(|error| error.is_retryable()),
-                Err(skip) => skip != Skip::NotAhead,
+                Err(skip) => skip.is_retryable(),
             };
             if retryable {
                 again = Some(trigger);
@@ -233,21 +276,46 @@ impl<S: UtxoStore> Service<S> {
         stop: watch::Receiver<bool>,
     ) -> Result<(Job, Option<UtxoError>), Skip> {
         let _turn = self.0.turn.lock().await;
-        let ran = self.0.pruner.run(trigger, stop).await;
+        let ran = match self.vetted(trigger).await {
+            Ok(trigger) => self.0.pruner.run(trigger, stop).await,
+            Err(skip) => Err(skip),
+        };
         match &ran {
             Err(why) => {
                 let (height, reason) = (trigger.height, why.name());
                 tracing::warn!(height, reason, "a prune did not begin; the next event tries again");
                 self.skip(*why);
             }
-            Ok((job, _)) => self.note(trigger, job).await,
+            Ok((job, _)) => self.note(job).await,
         }
         self.show();
         ran
     }
 
+    /// A trigger with what another service on the same store knows of a persister, if it can be right.
+    async fn vetted(&self, trigger: Trigger) -> Result<Trigger, Skip> {
+        if self.too_far(trigger.height).is_some() {
+            return Err(Skip::TooFar);
+        }
+        if trigger.persisted.is_some() || self.0.following.persister_absent {
+            return Ok(trigger);
+        }
+        match height_note(self.0.pruner.store(), PERSISTED).await {
+            Ok(None) => Ok(trigger),
+            Ok(Some(height)) => {
+                *self.0.noted.lock().await = Some(height);
+                self.take_in(Event::Persisted { height });
+                Ok(Trigger { persisted: Some(height), ..trigger })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "nothing is pruned while what a persister reported is not known");
+                Err(Skip::StoreUnreachable)
+            }
+        }
+    }
+
     /// Keeps what a run leaves: the height counts as processed only if both phases are done.
-    async fn note(&self, trigger: Trigger, job: &Job) {
+    async fn note(&self, job: &Job) {
         let store = self.0.pruner.store();
         let error = match &job.outcome {
             Outcome::Completed => None,
@@ -269,13 +337,16 @@ impl<S: UtxoStore> Service<S> {
             );
         }
         let completed = error.is_none();
+        let head = self.0.watch.lock().head();
         // A prune by hand may be at a lower height than one before.
         let processed = {
             let mut state = self.0.state.lock();
             state.last_error = error;
             if completed {
                 state.last_skip = None;
-                state.processed = state.processed.max(Some(job.height));
+                // What cannot have been processed is forgotten.
+                let before = state.processed.filter(|before| !self.is_beyond(head, *before));
+                state.processed = before.max(Some(job.height));
             }
             state.processed.filter(|_| completed)
         };
@@ -284,9 +355,13 @@ impl<S: UtxoStore> Service<S> {
             if let Some(processed) = processed {
                 store.set_note(PROCESSED, &processed.to_string()).await?;
             }
-            if let Some(persisted) = trigger.persisted {
-                store.set_note(PERSISTED, &persisted.to_string()).await?;
+            let mut noted = self.0.noted.lock().await;
+            let persisted = self.0.watch.lock().persisted();
+            if let Some(height) = persisted.filter(|_| persisted != *noted) {
+                store.set_note(PERSISTED, &height.to_string()).await?;
+                *noted = persisted;
             }
+            drop(noted);
             self.count().await.map(drop)
         };
         if let Err(error) = noted.await {
@@ -350,6 +425,11 @@ impl<S: UtxoStore> Service<S> {
         self.0.pruner.store().get(txid).await
     }
 
+    /// Whether a height that is processed is far above the chain's top: then a wrong one was pruned.
+    fn is_beyond(&self, head: Option<Height>, processed: Height) -> bool {
+        head.is_some_and(|head| self.is_jump(head, processed))
+    }
+
     fn show(&self) {
         // Looked at inside, so that of two who tell at the same time the later one tells the latest.
         self.0.standing.send_if_modified(|known| {
@@ -357,14 +437,31 @@ impl<S: UtxoStore> Service<S> {
                 let watch = self.0.watch.lock();
                 (watch.head(), watch.persisted(), watch.stale().is_some())
             };
-            let processed = self.0.state.lock().processed;
+            let (processed, doubted) = {
+                let state = self.0.state.lock();
+                (state.processed, state.doubted)
+            };
             let behind = lag(head, processed);
             self.0.metrics.chain(behind, processed, stale);
             let most = self.0.following.max_lag_blocks;
-            let not_ready =
-                behind.filter(|behind| self.0.following.enabled && *behind > most).map(|behind| {
-                    format!("{behind} blocks behind the head; at most {most} are allowed")
-                });
+            let late = behind.filter(|behind| self.0.following.enabled && *behind > most);
+            let late = late.map(|behind| {
+                format!("{behind} blocks behind the head; at most {most} are allowed")
+            });
+            let beyond = processed.filter(|processed| self.is_beyond(head, *processed));
+            let beyond = beyond.map(|processed| {
+                format!(
+                    "height {processed} is said to be processed, far above the head: a wrong height was \
+                     pruned, and nothing goes on by itself. A prune by hand at the head begins from there"
+                )
+            });
+            let doubted = doubted.map(|height| {
+                format!(
+                    "height {height} was told, far above what is known, and is taken for a mistake; \
+                     utxo.max_jump_blocks says how far is too far"
+                )
+            });
+            let not_ready = beyond.or(doubted).or(late);
             let now = Standing { head, persisted, processed, not_ready };
             let changed = *known != now;
             *known = now;

@@ -287,6 +287,11 @@ pub(crate) const KEYS: &[Key] = &[
         "blocks behind the head after which a persister that reported once is an alarm",
     ),
     key("utxo.max_lag_blocks", "144", "blocks behind the head after which it is not ready"),
+    key(
+        "utxo.max_jump_blocks",
+        "10000",
+        "blocks that the chain may be ahead of what was known before it is taken for a mistake; 0: any",
+    ),
     key("utxo.blockchain_url", "", "the gRPC address of a blockchain service to listen to"),
     key("utxo.assembly_url", "", "the gRPC address of a block assembly that is asked before a run"),
     key("utxo.timeout_seconds", "10", "how long either may take to answer"),

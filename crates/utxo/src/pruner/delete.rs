@@ -163,12 +163,13 @@ impl<S: UtxoStore> Pruner<S> {
         let Some(files) = &self.files else { return Ok(false) };
         let mut sample = self.store.external_sample(Some(height), SAMPLE).await?;
         if sample.is_empty() {
-            if self.store.note(PLACE).await?.as_deref() == Some(files.address()) {
-                return Ok(true);
-            }
+            // What is due and not cut has its file too.
             sample = self.store.external_sample(None, SAMPLE).await?;
         }
         if sample.is_empty() {
+            if self.store.note(PLACE).await?.as_deref() == Some(files.address()) {
+                return Ok(true);
+            }
             // Only what is cut has files, and this place never showed one: they are somewhere else.
             let doomed = self.store.doomed(true, self.settings.chunk_size).await?.into_iter();
             let with_files = doomed.filter_map(|one| Some((one.txid, one.external?)));

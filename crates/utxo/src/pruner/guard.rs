@@ -35,9 +35,18 @@ pub enum Skip {
     AssemblyUnreachable,
     /// The height was processed before.
     NotAhead,
+    /// The height is further than a chain goes at once.
+    TooFar,
+    /// What the store knows of a persister could not be read.
+    StoreUnreachable,
 }
 
 impl Skip {
+    /// Whether the same run may begin later.
+    pub const fn is_retryable(self) -> bool {
+        !matches!(self, Self::NotAhead | Self::TooFar)
+    }
+
     /// The label.
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,6 +54,8 @@ impl Skip {
             Self::AssemblyBehind => "assembly_behind",
             Self::AssemblyUnreachable => "assembly_unreachable",
             Self::NotAhead => "not_ahead",
+            Self::TooFar => "too_far",
+            Self::StoreUnreachable => "store_unreachable",
         }
     }
 }

@@ -89,26 +89,35 @@ async fn in_time<T>(
 ) -> Result<T, Failed> {
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(Failed { what, status: Some(status) }),
-        Err(_) => Err(Failed { what, status: None }),
+        Ok(Err(status)) => Err(Failed::Unanswered { what, status: Some(status) }),
+        Err(_) => Err(Failed::Unanswered { what, status: None }),
     }
 }
 
-/// A question that was not answered.
+/// Why a chain is not heard.
 #[derive(Debug)]
-struct Failed {
-    what: &'static str,
-    /// What was said instead; nothing if nothing was said in time.
-    status: Option<Status>,
+enum Failed {
+    /// A question was not answered.
+    Unanswered {
+        what: &'static str,
+        /// What was said instead; nothing if nothing was said in time.
+        status: Option<Status>,
+    },
+    /// The answer does not read, or what it says could not be kept.
+    Ours(UtxoError),
 }
 
 impl From<Failed> for UtxoError {
     fn from(failed: Failed) -> Self {
-        let reason = failed.status.map_or_else(
+        let (what, status) = match failed {
+            Failed::Unanswered { what, status } => (what, status),
+            Failed::Ours(error) => return error,
+        };
+        let reason = status.map_or_else(
             || "it does not answer in time".to_owned(),
             |status| format!("{:?}: {}", status.code(), words(status.message())),
         );
-        Self::Service { what: failed.what, reason, retryable: true }
+        Self::Service { what, reason, retryable: true }
     }
 }
 

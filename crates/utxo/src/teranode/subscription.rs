@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use secateur_core::Height;
 use secateur_proto::teranode::blockchain::blockchain_api_client::BlockchainApiClient;
 use secateur_proto::teranode::blockchain::{
@@ -20,7 +21,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::{ChainOptions, Failed, MAX_MESSAGE, in_time};
 use crate::UtxoError;
-use crate::events::Event;
+use crate::events::{Event, Heard};
 use crate::metrics::Unheard;
 use crate::service::Service;
 use crate::store::UtxoStore;
@@ -34,6 +35,8 @@ const PERSISTER: &str = "BlockPersisterHeight";
 const HEIGHT: &str = "height";
 /// How soon a block is looked at again whose transactions are not set mined yet.
 const SOON: Duration = Duration::from_millis(500);
+/// How long nothing more is told of what is passed over; it is counted all the while.
+const QUIET: Duration = Duration::from_secs(10);
 /// Notifications that are taken in before the chain is asked what came of them.
 const BURST: usize = 1_000;
 
@@ -45,7 +48,7 @@ pub async fn follow<S: UtxoStore>(
 ) -> Result<(), UtxoError> {
     let client =
         BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
-    let mut listener = Listener { service, options, client, head: None };
+    let mut listener = Listener { service, options, client, head: None, told: Mutex::default() };
     let listening = async {
         let mut pause = options.pauses.0;
         loop {
@@ -84,6 +87,8 @@ struct News {
     blocks: bool,
     /// A height that a persister reported, past what is known to be the chain's top.
     persisted: Option<Height>,
+    /// Those that are not, in their order.
+    reported: Vec<Height>,
 }
 
 struct Listener<'a, S> {
@@ -92,6 +97,8 @@ struct Listener<'a, S> {
     client: BlockchainApiClient<Channel>,
     /// The chain's top, as it last said.
     head: Option<Height>,
+    /// When something that is passed over was last told, and how many were not since.
+    told: Mutex<(Option<Instant>, u64)>,
 }
 
 impl<S: UtxoStore> Listener<'_, S> {
@@ -126,6 +133,9 @@ impl<S: UtxoStore> Listener<'_, S> {
                 told = hear(&mut stream) => {
                     let Some(first) = told.map_err(broken)? else { return Ok(()) };
                     let news = self.take_in(first, &mut stream)?;
+                    for height in news.reported {
+                        self.persisted(height).await?;
+                    }
                     if news.blocks || news.persisted.is_some() {
                         next_look = self.look(Persister::Told(news.persisted)).await?;
                     }
@@ -156,7 +166,7 @@ impl<S: UtxoStore> Listener<'_, S> {
                 Ok(NotificationType::BlockPersisted) => match self.height_of(&told) {
                     // The chain may have moved on since it was asked; or this is a lie.
                     Some(height) if Some(height) > self.head => news.persisted = Some(height),
-                    Some(height) => self.persisted(height),
+                    Some(height) => news.reported.push(height),
                     None => {}
                 },
                 // What the node as a whole is doing, and what nobody here knows.
@@ -188,12 +198,26 @@ impl<S: UtxoStore> Listener<'_, S> {
 
     fn pass_over(&self, why: Unheard, kind: i32, text: &str) {
         self.service.metrics().unheard(why);
+        self.say(why, kind, text);
+    }
+
+    fn say(&self, why: Unheard, kind: i32, text: &str) {
+        let untold = {
+            let mut told = self.told.lock();
+            let (last, untold) = &mut *told;
+            if last.is_some_and(|last| last.elapsed() < QUIET) {
+                *untold += 1;
+                return;
+            }
+            *last = Some(Instant::now());
+            std::mem::take(untold)
+        };
         let (why, text) = (why.name(), super::words(text));
-        tracing::warn!(why, kind, text, "a notification of the chain is passed over");
+        tracing::warn!(why, kind, text, untold, "a notification of the chain is passed over");
     }
 
     /// A persister's height: it never goes back, and never past the chain's top.
-    fn persisted(&self, height: Height) {
+    async fn persisted(&self, height: Height) -> Result<(), Failed> {
         let kind = NotificationType::BlockPersisted.into();
         let known = self.service.standing().borrow().persisted;
         if self.head.is_none_or(|head| height > head) {
@@ -201,8 +225,21 @@ impl<S: UtxoStore> Listener<'_, S> {
         } else if known.is_some_and(|known| height < known) {
             self.pass_over(Unheard::Backwards, kind, &height.to_string());
         } else {
-            self.service.hear(Event::Persisted { height });
+            self.tell(Event::Persisted { height }).await?;
         }
+        Ok(())
+    }
+
+    /// Tells the service, which counts what it does not believe.
+    async fn tell(&self, event: Event) -> Result<(), Failed> {
+        let (kind, height) = match event {
+            Event::Block { height, .. } => (NotificationType::Block, height),
+            Event::Persisted { height } => (NotificationType::BlockPersisted, height),
+        };
+        if let Heard::TooFar { .. } = self.service.hear(event).await.map_err(Failed::Ours)? {
+            self.say(Unheard::TooFar, kind.into(), &height.to_string());
+        }
+        Ok(())
     }
 
     /// Asks where the chain is. Answers when to look again.
@@ -219,12 +256,15 @@ impl<S: UtxoStore> Listener<'_, S> {
         match (persister, persisted) {
             // The state itself may go back: a persister that begins anew has to be waited for.
             (Persister::Ask, Some(height)) if height <= head => {
-                self.service.hear(Event::Persisted { height });
+                self.tell(Event::Persisted { height }).await?;
             }
-            (_, Some(height)) => self.persisted(height),
+            (_, Some(height)) => self.persisted(height).await?,
             (_, None) => {}
         }
-        self.service.hear(Event::Block { height: head, mined_set: best.mined_set });
+        // There is a persister, and nobody knows how far it is: blocks set nothing off.
+        let in_doubt = persisted.is_some() && self.service.standing().borrow().persisted.is_none();
+        let mined_set = best.mined_set && !in_doubt;
+        self.tell(Event::Block { height: head, mined_set }).await?;
         let wait = if best.mined_set { self.options.silence } else { SOON };
         Ok(Instant::now() + wait.min(self.options.silence))
     }
@@ -235,15 +275,19 @@ impl<S: UtxoStore> Listener<'_, S> {
         let asked = in_time(WHAT, self.options.timeout, self.client.get_state(request)).await;
         let data = match asked {
             Ok(state) => state.data,
-            Err(Failed { status: Some(status), .. }) if is_absent(&status) => return Ok(None),
+            Err(Failed::Unanswered { status: Some(status), .. }) if is_absent(&status) => {
+                return Ok(None);
+            }
             Err(failed) => return Err(failed),
         };
-        let little_endian = |bytes: &[u8; 4]| {
-            bytes.iter().rev().fold(0, |sum, byte| sum << 8 | Height::from(*byte))
+        let Ok(bytes) = <[u8; 4]>::try_from(data.as_ref()) else {
+            self.service.metrics().unheard(Unheard::NotAHeight);
+            let reason = format!("{PERSISTER} has {} bytes, and 4 are a height", data.len());
+            return Err(Failed::Ours(UtxoError::Service { what: WHAT, reason, retryable: true }));
         };
-        let height = data.first_chunk().map(little_endian);
-        // A persister that has written nothing yet is none.
-        Ok(height.filter(|height| *height > 0))
+        // One that has written nothing yet is there all the same, and is waited for.
+        let height = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | Height::from(*byte));
+        Ok(Some(height))
     }
 }
 
@@ -260,7 +304,7 @@ fn is_absent(status: &Status) -> bool {
 }
 
 fn broken(status: Status) -> Failed {
-    Failed { what: WHAT, status: Some(status) }
+    Failed::Unanswered { what: WHAT, status: Some(status) }
 }
 
 /// The next notification; it waits for ever while there is no subscription.

@@ -70,3 +70,54 @@ async fn a_message_that_is_too_long_ends_the_connection_and_nothing_else() {
     assert_eq!(rig.counted("secateur_utxo_chain_losses_total"), 1);
     rig.end().await;
 }
+
+#[tokio::test]
+async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
+    let states: [(&[u8], Option<&str>); 4] = [
+        (&[], Some("not_a_height")),
+        (&[1, 2, 3], Some("not_a_height")),
+        (&[255; 4], Some("beyond_the_head")),
+        (&[0; 4], None),
+    ];
+    for (state, counted) in states {
+        let world = World::at(50);
+        world.set(|chain| chain.persister = Some(state.to_vec()));
+        let serving = world.serve(0).await;
+        let rig = Rig::listening(options(&serving.url())).await;
+        if let Some(reason) = counted {
+            let line = format!("{UNHEARD}{{reason=\"{reason}\"}}");
+            while rig.counted(&line) < 2 {
+                world.hang_up();
+                tokio::task::yield_now().await;
+            }
+        } else {
+            rig.stands(|stands| stands.persisted == Some(0)).await;
+        }
+        assert_eq!(rig.service.standing().borrow().processed.unwrap_or(0), 0, "{state:?}");
+        // It says something that can be right, and blocks count as far as it is.
+        world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
+        while rig.service.standing().borrow().persisted != Some(40) {
+            world.hang_up();
+            tokio::task::yield_now().await;
+        }
+        rig.stands(|stands| stands.processed == Some(40)).await;
+        rig.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_top_that_jumps_is_not_believed_until_it_comes_back() {
+    let world = World::at(50);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(50)).await;
+    world.heard_by(1).await;
+    world.block(u32::MAX);
+    let stands = rig.stands(|stands| stands.not_ready.is_some()).await;
+    assert_eq!((stands.head, stands.processed), (Some(50), Some(50)));
+    assert!(rig.counted(&format!("{UNHEARD}{{reason=\"too_far\"}}")) >= 1);
+    world.block(51);
+    let stands = rig.stands(|stands| stands.processed == Some(51)).await;
+    assert_eq!(stands.not_ready, None);
+    rig.end().await;
+}

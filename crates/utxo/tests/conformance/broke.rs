@@ -93,16 +93,19 @@ pub async fn a_stale_persister_is_told_and_the_past_due_records_are_counted<S, F
     let following =
         Following { persister_stale_blocks: 50, max_lag_blocks: 40, ..Following::default() };
     let service = Service::open(pruner, following, metrics).await.unwrap();
-    let persisted = service.hear(Event::Persisted { height: 17 });
+    let persisted = service.hear(Event::Persisted { height: 17 }).await.unwrap();
     assert_eq!(persisted, Heard::Trigger(Trigger { height: 17, persisted: Some(17) }));
     service.prune(service.trigger_at(Some(17)).unwrap(), go()).await.unwrap();
     assert!(!is_here(store, 2).await && is_here(store, 3).await);
     // The persister stops; blocks go on. Nothing beyond it goes, and somebody is told.
     for height in 18..=67 {
-        assert_eq!(service.hear(Event::Block { height, mined_set: true }), Heard::Noted);
+        assert_eq!(
+            service.hear(Event::Block { height, mined_set: true }).await.unwrap(),
+            Heard::Noted
+        );
     }
     assert_eq!(service.status().await.unwrap().stale_persister, None);
-    service.hear(Event::Block { height: 68, mined_set: true });
+    service.hear(Event::Block { height: 68, mined_set: true }).await.unwrap();
     let status = service.status().await.unwrap();
     assert_eq!(status.stale_persister, Some(StalePersister { head: 68, persisted: 17 }));
     assert_eq!((status.processed, status.counts.due), (Some(17), 1), "counted from the head");
@@ -111,7 +114,7 @@ pub async fn a_stale_persister_is_told_and_the_past_due_records_are_counted<S, F
     assert!(is_here(store, 3).await);
     assert_eq!(service.status().await.unwrap().counts.due, 1, "it is past due at the head");
     // It comes back.
-    service.hear(Event::Persisted { height: 68 });
+    service.hear(Event::Persisted { height: 68 }).await.unwrap();
     let (job, _) = service.prune(service.trigger_at(None).unwrap(), go()).await.unwrap();
     assert_eq!((job.safe_height, job.done.deleted), (68, 1));
     assert_eq!(service.status().await.unwrap().stale_persister, None);
@@ -154,6 +157,38 @@ pub async fn a_wrong_prefix_of_files_is_not_taken_for_files_that_are_gone<S, F>(
     assert_eq!((job.done.deleted, job.done.files_deleted, job.done.files_missing), (2, 1, 1));
     assert!(!is_here(store, 2).await && !right.has(id(2), FileKind::Tx).await.unwrap());
     assert!(is_here(store, 5).await && right.has(id(5), FileKind::Tx).await.unwrap());
+}
+
+pub async fn a_place_that_lost_its_files_is_not_believed_when_every_record_is_due<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let dir = tempfile::tempdir().unwrap();
+    let (at_path, away) = (dir.path().join("files"), dir.path().join("away"));
+    let files = place(&at_path);
+    coins(store, 2).await;
+    for (n, output) in [(2, 0), (3, 1)] {
+        files.put(id(n), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+        add(store, 6, vec![external(pays(n, &[(1, output)], 0))]).await;
+    }
+    mine(store, 7, &[2]).await;
+    mine(store, 8, &[3]).await;
+    // The place is seen to be the right one; then its disk is gone and an empty directory is there.
+    let pruner = pruner(store, Some(files.clone()), settings());
+    assert_eq!(run(&pruner, at(16)).await.done.kept.get(&Kept::FilesMissing), None);
+    std::fs::rename(&at_path, &away).unwrap();
+    std::fs::create_dir(&at_path).unwrap();
+    let job = run(&pruner, at(18)).await;
+    assert_eq!((job.done.files_missing, job.done.kept.get(&Kept::FilesMissing)), (0, Some(&2)));
+    std::fs::remove_dir(&at_path).unwrap();
+    std::fs::rename(&away, &at_path).unwrap();
+    let job = run(&pruner, at(18)).await;
+    assert_eq!((job.done.files_deleted, job.done.files_missing), (2, 0));
+    assert!(!is_here(store, 2).await && !is_here(store, 3).await);
 }
 
 pub async fn a_cut_record_is_not_finished_by_a_place_that_never_had_its_file<S, F>(

@@ -3,6 +3,7 @@
 //! them if they need one.
 
 pub mod broke;
+pub mod heights;
 pub mod prunes;
 pub mod records;
 pub mod rig;
@@ -52,11 +53,18 @@ macro_rules! conformance {
             a_height_counts_as_processed_only_when_both_phases_are_done,
             a_prune_at_a_lower_height_does_not_lower_what_is_processed,
         ]);
+        conformance!(@cases $open, [$(#[$how])?], heights: [
+            what_a_persister_reported_outlives_a_restart_also_without_a_run,
+            a_persister_binds_every_service_on_the_store,
+            a_height_far_above_what_is_known_is_not_believed,
+            a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there,
+        ]);
         conformance!(@cases $open, [$(#[$how])?], broke: [
             a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,
             a_preservation_that_expires_over_a_live_coin_does_not_date_it,
             a_stale_persister_is_told_and_the_past_due_records_are_counted,
             a_wrong_prefix_of_files_is_not_taken_for_files_that_are_gone,
+            a_place_that_lost_its_files_is_not_believed_when_every_record_is_due,
             a_cut_record_is_not_finished_by_a_place_that_never_had_its_file,
             a_record_stays_while_its_file_cannot_be_removed,
             a_reorganisation_between_listing_and_deleting_is_seen,

@@ -304,7 +304,7 @@ pub async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_
         async move { service.run(stopped).await }
     });
     for height in 1..=10_000 {
-        service.hear(Event::Block { height, mined_set: true });
+        service.hear(Event::Block { height, mined_set: true }).await.unwrap();
     }
     while service.status().await.unwrap().processed != Some(10_000) {
         finished.changed().await.unwrap();

@@ -98,6 +98,8 @@ fn skip_text(skip: &str) -> &str {
         "assembly_behind" => "block assembly has not reached the height yet",
         "assembly_unreachable" => "block assembly does not answer",
         "not_ahead" => "the height was processed before",
+        "too_far" => "the height is far above what is known: a mistake, most likely",
+        "store_unreachable" => "the store does not say what a persister reported",
         other => other,
     }
 }

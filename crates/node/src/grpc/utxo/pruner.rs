@@ -42,6 +42,11 @@ impl<S: UtxoStore> Api<S> {
                 count(head)
             )));
         }
+        if let Some(named) = named
+            && let Some(known) = self.service.too_far(named)
+        {
+            return Err(too_far(named, known));
+        }
         self.service.trigger_at(named.or(head).or(processed)).ok_or_else(|| {
             Status::failed_precondition(
                 "no height is known: nobody has told of the chain; nothing was changed. Name a height",
@@ -56,6 +61,16 @@ impl<S: UtxoStore> Api<S> {
         let at = self.trigger(None).ok();
         at.map_or(0, |at| pruner.settings().safe_height(&rules, at))
     }
+}
+
+/// A height that is taken for a mistake.
+fn too_far(height: Height, known: Height) -> Status {
+    Status::failed_precondition(format!(
+        "height {} is far above {}, which is the last that is known; nothing was changed. If the chain \
+         really is there, set utxo.max_jump_blocks higher (0: any) and tell it again",
+        count(height),
+        count(known)
+    ))
 }
 
 /// Does something that the audit log tells of.
@@ -146,8 +161,16 @@ impl<S: UtxoStore> Pruner for Api<S> {
             None => (String::new(), Err(convert::bad("the event is missing"))),
         };
         noted(self.entry(&request, "utxo.trigger", &what), async {
-            let heard = self.service.hear(event?);
-            let triggers = matches!(heard, Heard::Trigger(_)) && self.service.is_enabled();
+            let event = event?;
+            let heard = self.service.hear(event).await;
+            let triggers = match heard.map_err(|error| failure::status(&error))? {
+                Heard::Trigger(_) => self.service.is_enabled(),
+                Heard::Noted => false,
+                Heard::TooFar { known } => {
+                    let (Event::Block { height, .. } | Event::Persisted { height }) = event;
+                    return Err(too_far(height, known));
+                }
+            };
             Ok(pb::TriggerResponse { triggers })
         })
         .await

@@ -76,13 +76,13 @@ impl<S: UtxoStore> Api<S> {
 
     /// Takes back a file that no record names: its transaction was refused, or has its bytes
     /// elsewhere.
-    async fn take_back(&self, txid: TxId) -> Result<(), UtxoError> {
+    async fn take_back(&self, txid: TxId, kind: FileKind) -> Result<(), UtxoError> {
         let pruner = self.service.pruner();
-        let named = pruner.store().get(txid).await?.is_some_and(|found| found.external.is_some());
-        if let (false, Some(files)) = (named, pruner.files()) {
-            files.remove(txid, FileKind::Tx).await?;
+        let named = pruner.store().get(txid).await?.and_then(|found| found.external);
+        match pruner.files() {
+            Some(files) if named != Some(kind) => files.take_back(txid, kind).await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     async fn make(
@@ -102,16 +102,20 @@ impl<S: UtxoStore> Api<S> {
                 continue;
             }
             created.push(None);
-            written.push((one.tx.txid, one.file.is_some() && !one.elsewhere));
+            let kind = match one.tx.body {
+                Body::External(kind) if one.file.is_some() && !one.elsewhere => Some(kind),
+                _ => None,
+            };
+            written.push((one.tx.txid, kind));
             txs.push(one.tx);
         }
         let made = self.service.pruner().store().create(txs, height).await;
         let made = made.map_err(|error| failure::status(&error))?;
         let mut answers = Vec::with_capacity(made.len());
-        for (answer, (txid, has_file)) in made.into_iter().zip(written) {
-            if has_file
+        for (answer, (txid, written)) in made.into_iter().zip(written) {
+            if let Some(kind) = written
                 && !matches!(answer, Ok(Created::New))
-                && let Err(error) = self.take_back(txid).await
+                && let Err(error) = self.take_back(txid, kind).await
             {
                 tracing::warn!(%txid, %error, "a file that no record names could not be removed");
             }

@@ -1,0 +1,130 @@
+//! Heights that keep records back, and heights that cannot be right.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use secateur_utxo::{
+    Event, Following, Heard, Metrics, Pruner, Rules, Service, Skip, Trigger, UtxoStore,
+};
+
+use super::prunes::{go, settings};
+use super::rig::{Home, RULES, add, coins, is_here, mine, pays};
+
+async fn service<S: UtxoStore>(store: &S) -> Service<S> {
+    let metrics = Arc::new(Metrics::default());
+    let pruner = Pruner::new(store.clone(), None, settings(), None, Arc::clone(&metrics)).unwrap();
+    let following = Following { max_jump_blocks: 100, ..Following::default() };
+    Service::open(pruner, following, metrics).await.unwrap()
+}
+
+async fn block<S: UtxoStore>(service: &Service<S>, height: u64) -> Heard {
+    service.hear(Event::Block { height, mined_set: true }).await.unwrap()
+}
+
+async fn prune<S: UtxoStore>(service: &Service<S>, trigger: Trigger) -> Result<u64, Skip> {
+    service.prune(trigger, go()).await.map(|(job, _)| job.done.deleted)
+}
+
+/// A record that is due at 17 and one at 18, with the one whose coins they spend.
+async fn two_due<S: UtxoStore>(store: &S) {
+    coins(store, 2).await;
+    add(store, 6, vec![pays(2, &[(1, 0)], 0), pays(3, &[(1, 1)], 0)]).await;
+    mine(store, 7, &[2]).await;
+    mine(store, 8, &[3]).await;
+}
+
+pub async fn what_a_persister_reported_outlives_a_restart_also_without_a_run<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let first = service(store).await;
+    prune(&first, first.trigger_at(Some(16)).unwrap()).await.unwrap();
+    // It is behind what is processed, so that no run comes of it.
+    first.hear(Event::Persisted { height: 12 }).await.unwrap();
+    assert_eq!(block(&first, 20).await, Heard::Noted);
+    drop(first);
+    let next = service(store).await;
+    assert_eq!(next.status().await.unwrap().persisted, Some(12));
+    assert_eq!(block(&next, 21).await, Heard::Noted, "blocks set nothing off while there is one");
+    assert_eq!(prune(&next, next.trigger_at(None).unwrap()).await, Ok(0));
+    assert!(is_here(store, 2).await && is_here(store, 3).await);
+    // It begins anew, further back, and that is kept too.
+    next.hear(Event::Persisted { height: 5 }).await.unwrap();
+    drop(next);
+    let last = service(store).await;
+    assert_eq!(last.status().await.unwrap().persisted, Some(5));
+    last.hear(Event::Persisted { height: 17 }).await.unwrap();
+    assert_eq!(prune(&last, last.trigger_at(Some(21)).unwrap()).await, Ok(1));
+    assert!(!is_here(store, 2).await && is_here(store, 3).await);
+}
+
+pub async fn a_persister_binds_every_service_on_the_store<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let (one, other) = (service(store).await, service(store).await);
+    one.hear(Event::Persisted { height: 12 }).await.unwrap();
+    // The other one never heard of it.
+    let Heard::Trigger(trigger) = block(&other, 20).await else { panic!("it triggers") };
+    assert_eq!(trigger.persisted, None);
+    assert_eq!(prune(&other, trigger).await, Ok(0));
+    assert!(is_here(store, 2).await && is_here(store, 3).await);
+    assert_eq!(other.status().await.unwrap().persisted, Some(12));
+}
+
+pub async fn a_height_far_above_what_is_known_is_not_believed<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let service = service(store).await;
+    block(&service, 16).await;
+    prune(&service, service.trigger_at(None).unwrap()).await.unwrap();
+    let far = 4_000_000_000;
+    assert_eq!(block(&service, far).await, Heard::TooFar { known: 16 });
+    let persisted = service.hear(Event::Persisted { height: far }).await.unwrap();
+    assert_eq!(persisted, Heard::TooFar { known: 16 });
+    assert_eq!(prune(&service, service.trigger_at(Some(far)).unwrap()).await, Err(Skip::TooFar));
+    let status = service.status().await.unwrap();
+    assert_eq!((status.head, status.persisted, status.processed), (Some(16), None, Some(16)));
+    assert!(is_here(store, 2).await);
+    assert!(service.ready().unwrap_err().contains("max_jump_blocks"));
+    // What comes next is believed, and so is the last height that is not too far.
+    block(&service, 17).await;
+    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(prune(&service, service.trigger_at(None).unwrap()).await, Ok(1));
+    assert!(matches!(block(&service, 117).await, Heard::Trigger(_)));
+    assert_eq!(block(&service, 218).await, Heard::TooFar { known: 117 });
+}
+
+pub async fn a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    // Nothing was known, so anything was believed.
+    let first = service(store).await;
+    block(&first, 1_000_000).await;
+    prune(&first, first.trigger_at(None).unwrap()).await.unwrap();
+    block(&first, 20).await;
+    assert!(first.ready().unwrap_err().contains("prune by hand"));
+    two_due(store).await;
+    assert_eq!(prune(&first, first.trigger_at(None).unwrap()).await, Ok(3));
+    assert_eq!(first.ready(), Ok(()));
+    assert_eq!(service(store).await.status().await.unwrap().processed, Some(20));
+}
