@@ -17,8 +17,8 @@ pub(super) fn verdict(record: Option<&Record>, stands: &Standing, safe: Height) 
     let mut said = Vec::new();
     if let Some(until) = record.preserve_until {
         said.push(format!(
-            "It is preserved until height {}, because a transaction that waited long for a block has \
-             spent it; then the rule is asked again.",
+            "It is preserved until height {}, because a transaction that waited long for a block spent \
+             it, whether or not it still does; then the rule is asked again.",
             count(until)
         ));
     }
