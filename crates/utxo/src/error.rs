@@ -4,7 +4,7 @@ use secateur_archive::ArchiveError;
 use secateur_core::Height;
 use secateur_sql::SqlError;
 
-use crate::types::{OutPoint, TxId};
+use crate::types::{MAX_CREATED_OUTPUTS, OutPoint, TxId};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,16 @@ pub enum UtxoError {
         txid: TxId,
         /// What is wrong with it.
         reason: String,
+    },
+    /// One step would create more outputs than it may.
+    #[error(
+        "the transactions have {outputs} outputs together, and one request creates at most \
+         {most}; nothing was changed. Create them in several requests",
+        most = MAX_CREATED_OUTPUTS
+    )]
+    TooManyOutputs {
+        /// How many.
+        outputs: u64,
     },
     /// A parent is not here.
     #[error(
@@ -183,6 +193,7 @@ impl UtxoError {
             Self::Pruned { .. } => "pruned",
             Self::Different { .. } => "different",
             Self::Malformed { .. } => "malformed",
+            Self::TooManyOutputs { .. } => "too_many_outputs",
             Self::MissingParent { .. } => "missing_parent",
             Self::MissingOutput { .. } => "missing_output",
             Self::DoubleSpend { .. } => "double_spend",

@@ -65,6 +65,13 @@ async fn requests_that_are_none_change_nothing() {
     let request = pb::CreateRequest { height: 1, transactions: many };
     let refused = served.store().create(served.asked(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    // A request of a few kilobytes that would ask for more than a gigabyte.
+    let wide = (40..70).map(|number| coinbase(number, 1 << 20, 1)).collect();
+    let request = pb::CreateRequest { height: 1, transactions: wide };
+    let refused = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused)), (Code::InvalidArgument, "too_many_outputs".into()));
+    assert!(refused.message().contains("at most 1048576; nothing was changed"), "{refused}");
+    assert!(!served.is_here(40).await);
     for txid in ["", "xyz", "00", &"0".repeat(63), &"g".repeat(64)] {
         let request = served.asked(pb::ExplainRequest { txid: txid.into() });
         let refused = served.pruner().explain(request).await.unwrap_err();

@@ -55,7 +55,7 @@ fn code(error: &UtxoError) -> Code {
         _ if error.is_retryable() => Code::Unavailable,
         UtxoError::Unknown { .. } => Code::NotFound,
         UtxoError::Pruned { .. } => Code::OutOfRange,
-        UtxoError::Malformed { .. } => Code::InvalidArgument,
+        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } => Code::InvalidArgument,
         UtxoError::Damaged { .. } => Code::DataLoss,
         UtxoError::Store { .. } => Code::Internal,
         _ => Code::FailedPrecondition,
