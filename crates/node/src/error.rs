@@ -87,6 +87,9 @@ pub(crate) enum NodeError {
     Refused(String),
     #[error("{}", unchanged(.0))]
     Failed(String),
+    /// Nobody knows whether it is done.
+    #[error("{0}")]
+    Unanswered(String),
     #[error("{0}")]
     Database(String),
     /// What a database holds does not read back.
@@ -158,6 +161,7 @@ impl NodeError {
             | Self::Unfinished(_)
             | Self::NotConfirmed(_)
             | Self::Failed(_)
+            | Self::Unanswered(_)
             | Self::ThreadDied(_) => Exit::Failed,
             Self::NeedsYes(_) | Self::Usage(_) => Exit::Usage,
             Self::BadFile { .. }

@@ -162,9 +162,9 @@ fn of_utxo(error: &UtxoError) -> Option<Exit> {
         UtxoError::Store { .. } => Exit::Sink,
         UtxoError::Damaged { .. } => Exit::Corrupt,
         UtxoError::Pruned { .. } => Exit::Pruned,
-        UtxoError::Malformed { .. }
-        | UtxoError::TooManyOutputs { .. }
-        | UtxoError::Setting(_) => Exit::Usage,
+        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } | UtxoError::Setting(_) => {
+            Exit::Usage
+        }
         UtxoError::File { .. } => Exit::Archive,
         UtxoError::NotPreserved { source, .. } => return of_utxo(source),
         // Its cause has a code.

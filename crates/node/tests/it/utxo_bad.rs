@@ -69,7 +69,10 @@ async fn requests_that_are_none_change_nothing() {
     let wide = (40..70).map(|number| coinbase(number, 1 << 20, 1)).collect();
     let request = pb::CreateRequest { height: 1, transactions: wide };
     let refused = served.store().create(served.asked(request)).await.unwrap_err();
-    assert_eq!((refused.code(), label(&refused)), (Code::InvalidArgument, "too_many_outputs".into()));
+    assert_eq!(
+        (refused.code(), label(&refused)),
+        (Code::InvalidArgument, "too_many_outputs".into())
+    );
     assert!(refused.message().contains("at most 1048576; nothing was changed"), "{refused}");
     assert!(!served.is_here(40).await);
     for txid in ["", "xyz", "00", &"0".repeat(63), &"g".repeat(64)] {
@@ -174,6 +177,24 @@ async fn nothing_is_changed_without_the_right_token() {
         assert_eq!(line.contains("utxo.trigger"), !line.contains("utxo.prune"), "{log}");
         assert_eq!(line.contains("is no height"), what.contains("4294967296"), "{log}");
     }
+    served.stop();
+}
+
+#[tokio::test]
+async fn a_write_that_is_given_up_says_that_it_may_be_done_and_told_again_it_does_no_harm() {
+    let home = Home::new("\n[limits]\ntimeout_seconds = 1");
+    let served = home.serve("");
+    // Somebody else writes meanwhile.
+    let other = rusqlite::Connection::open(home.data.join("utxo/utxo.sqlite")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let request = pb::CreateRequest { height: 1, transactions: vec![coinbase(1, 1, 1)] };
+    let late = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    assert!(late.message().contains("may still be done; ask again"), "{late}");
+    assert!(!served.is_here(1).await);
+    other.execute_batch("ROLLBACK").unwrap();
+    // The first one is in front of this one.
+    assert_eq!(served.create(1, vec![coinbase(1, 1, 1)]).await, ["OUTCOME_WAS_THERE"]);
     served.stop();
 }
 
