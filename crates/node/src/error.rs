@@ -90,6 +90,9 @@ pub(crate) enum NodeError {
     /// Nobody knows whether it is done.
     #[error("{0}")]
     Unanswered(String),
+    /// The disk of a database is full.
+    #[error("{0}")]
+    DiskFull(String),
     #[error("{0}")]
     Database(String),
     /// What a database holds does not read back.
@@ -170,6 +173,7 @@ impl NodeError {
             | Self::Damage(_)
             | Self::Lost { .. }
             | Self::Damaged { .. } => Exit::Corrupt,
+            Self::DiskFull(_) => Exit::DiskFull,
             Self::Database(_) => Exit::Sink,
             Self::Pruned(_) => Exit::Pruned,
             Self::Locked { .. } => Exit::Locked,

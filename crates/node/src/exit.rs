@@ -135,6 +135,8 @@ fn of_index(error: &IndexError) -> Exit {
 fn of_sql(error: &SqlError) -> Exit {
     match error {
         SqlError::Failed { .. } => Exit::Sink,
+        SqlError::Full { .. } => Exit::DiskFull,
+        SqlError::Unreadable { .. } => Exit::Corrupt,
         SqlError::Refused(_) => Exit::Refused,
     }
 }
@@ -158,6 +160,9 @@ fn of_sidecar(error: &SidecarError) -> Option<Exit> {
 }
 
 fn of_utxo(error: &UtxoError) -> Option<Exit> {
+    if error.is_disk_full() {
+        return Some(Exit::DiskFull);
+    }
     Some(match error {
         UtxoError::Store { .. } => Exit::Sink,
         UtxoError::Damaged { .. } => Exit::Corrupt,

@@ -1,5 +1,7 @@
 //! The one error of this crate. Nothing was changed by what it answers, unless it says so.
 
+use std::io;
+
 use secateur_archive::ArchiveError;
 use secateur_core::Height;
 use secateur_sql::SqlError;
@@ -117,6 +119,15 @@ pub enum UtxoError {
         /// Whether the same step may succeed later.
         retryable: bool,
     },
+    /// The disk of the database is full.
+    #[error(
+        "UTXO store: its disk is full: {reason}; nothing of this step was written, and what was done \
+         before stays. Free some space there; a prune that an event set off is tried again by itself"
+    )]
+    Full {
+        /// What the database says.
+        reason: String,
+    },
     /// What the database holds does not read back.
     #[error(
         "UTXO store: what it holds of {what} does not read back: {reason}; nothing was changed. Restore it \
@@ -171,7 +182,11 @@ fn ripe(ripe_at: Option<Height>) -> String {
 
 impl From<SqlError> for UtxoError {
     fn from(error: SqlError) -> Self {
-        Self::Store { reason: error.to_string(), retryable: error.is_retryable() }
+        match error {
+            SqlError::Full { reason } => Self::Full { reason },
+            SqlError::Unreadable { reason } => Self::damaged("the records", reason),
+            other => Self::Store { reason: other.to_string(), retryable: other.is_retryable() },
+        }
     }
 }
 
@@ -180,8 +195,27 @@ impl UtxoError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store { retryable, .. } | Self::Service { retryable, .. } => *retryable,
+            Self::Full { .. } => true,
             Self::Files(error) => error.is_retryable(),
             Self::NotPreserved { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// Whether a disk is full: that of the database, or that of external files.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::NotPreserved { source, .. } => source.is_disk_full(),
+            Self::Files(error) => {
+                let first: &(dyn std::error::Error + 'static) = error;
+                std::iter::successors(Some(first), |cause| cause.source())
+                    .filter_map(|cause| cause.downcast_ref::<io::Error>())
+                    .any(|error| {
+                        use io::ErrorKind::{QuotaExceeded, StorageFull};
+                        matches!(error.kind(), StorageFull | QuotaExceeded)
+                    })
+            }
             _ => false,
         }
     }
@@ -200,6 +234,7 @@ impl UtxoError {
             Self::Immature { .. } => "immature",
             Self::NotNow { .. } => "not_now",
             Self::Store { .. } => "store",
+            Self::Full { .. } => "full",
             Self::Damaged { .. } => "damaged",
             Self::Files(_) | Self::File { .. } => "files",
             Self::NotPreserved { .. } => "not_preserved",

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use secateur_proto::ERROR_TRAILER;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_client::PrunerClient;
 use tokio::runtime::Runtime;
@@ -151,6 +152,10 @@ fn meant(status: &Status) -> NodeError {
         Code::OutOfRange => NodeError::Pruned(text),
         Code::DataLoss => NodeError::Damage(text),
         Code::Unavailable | Code::Internal => NodeError::Database(text),
+        // With details it is what the records say; without, the gate has too much to do.
+        Code::ResourceExhausted if status.metadata().get_bin(ERROR_TRAILER).is_some() => {
+            NodeError::DiskFull(text)
+        }
         Code::DeadlineExceeded | Code::Cancelled => NodeError::Unanswered(text),
         _ => NodeError::Failed(text),
     }

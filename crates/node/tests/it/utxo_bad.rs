@@ -206,8 +206,8 @@ fn a_database_that_is_none_ends_the_start_with_a_clear_error() {
     std::fs::write(&file, "this is no database, whatever its name says".repeat(100)).unwrap();
     let serve = "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0";
     let before = std::fs::read(&file).unwrap();
-    run(&home.data, serve).ends(7).complains("the UTXO records cannot be opened");
-    run(&home.data, "utxo status").ends(7).complains("cannot be opened");
+    run(&home.data, serve).ends(9).complains("the UTXO records cannot be opened");
+    run(&home.data, "utxo status").ends(9).complains("cannot be opened");
     assert_eq!(std::fs::read(&file).unwrap(), before);
     // Of another kind, and a directory in its place.
     std::fs::remove_file(&file).unwrap();
