@@ -1,5 +1,6 @@
 //! A pruner at work: events come in, the latest height is pruned, one run at a time.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use parking_lot::Mutex;
 use secateur_core::Height;
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::UtxoError;
 use crate::events::{Event, Heard, Latest, StalePersister, TriggerMode, Watch};
@@ -21,6 +23,8 @@ const PROCESSED: &str = "processed_height";
 const PERSISTED: &str = "persisted_height";
 /// How long a failed run waits before it is tried again, at first and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// How long the store is left alone between two looks whether it answers, and how long it has to.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// How events are followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct Following {
     pub persister_stale_blocks: Height,
     /// Blocks behind the head after which the service is not ready.
     pub max_lag_blocks: Height,
+    /// Whether a chain is subscribed to: until something is heard of it, the service is not ready.
+    pub awaits_chain: bool,
 }
 
 impl Default for Following {
@@ -45,6 +51,7 @@ impl Default for Following {
             persister_absent: false,
             persister_stale_blocks: 100,
             max_lag_blocks: 144,
+            awaits_chain: false,
         }
     }
 }
@@ -90,7 +97,7 @@ pub struct Standing {
     pub persisted: Option<Height>,
     /// The last height that is processed.
     pub processed: Option<Height>,
-    /// Why it is not ready: it does not keep up.
+    /// Why it is not ready: its store does not answer, its chain was not heard, or it does not keep up.
     pub not_ready: Option<String>,
 }
 
@@ -99,6 +106,10 @@ struct State {
     processed: Option<Height>,
     last_skip: Option<Skip>,
     last_error: Option<String>,
+    /// Whether anything was heard of the chain since the start.
+    heard: bool,
+    /// Why the store did not answer when it was last looked at.
+    store_down: Option<String>,
 }
 
 /// A pruner that follows a chain. Clones share it.
@@ -181,6 +192,7 @@ impl<S: UtxoStore> Service<S> {
                  check it, or set its absence in the configuration if it is gone for good"
             );
         }
+        self.0.state.lock().heard = true;
         if let Heard::Trigger(trigger) = heard
             && self.0.following.enabled
             && self.0.waiting.offer(trigger).is_some()
@@ -191,9 +203,39 @@ impl<S: UtxoStore> Service<S> {
         heard
     }
 
-    /// Prunes what events ask for, until it is told to stop. A run that failed for a reason that may
-    /// pass is tried again, unless a later height comes first.
-    pub async fn run(&self, mut stop: watch::Receiver<bool>) {
+    /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
+    /// A run that failed for a reason that may pass is tried again, unless a later height comes first.
+    pub async fn run(&self, stop: watch::Receiver<bool>) {
+        tokio::select! {
+            biased;
+            () = self.follow(stop) => {}
+            never = self.look_after_store() => match never {},
+        }
+    }
+
+    /// Keeps in mind whether the store answers, for those who ask whether the service is ready.
+    async fn look_after_store(&self) -> Infallible {
+        loop {
+            let down = match timeout(LOOK.1, self.0.pruner.store().note(PROCESSED)).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
+            };
+            let was_down =
+                std::mem::replace(&mut self.0.state.lock().store_down, down.clone()).is_some();
+            match &down {
+                Some(reason) if !was_down => {
+                    tracing::warn!(reason, "the UTXO store does not answer")
+                }
+                None if was_down => tracing::info!("the UTXO store answers again"),
+                _ => {}
+            }
+            self.show();
+            tokio::time::sleep(LOOK.0).await;
+        }
+    }
+
+    async fn follow(&self, mut stop: watch::Receiver<bool>) {
         let mut pause = PATIENCE.0;
         let mut again: Option<Trigger> = None;
         loop {
@@ -237,7 +279,11 @@ impl<S: UtxoStore> Service<S> {
         match &ran {
             Err(why) => {
                 let (height, reason) = (trigger.height, why.name());
-                tracing::warn!(height, reason, "a prune did not begin; the next event tries again");
+                tracing::warn!(
+                    height,
+                    reason,
+                    "a prune did not begin; one that an event set off is tried again by itself"
+                );
                 self.skip(*why);
             }
             Ok((job, _)) => self.note(trigger, job).await,
@@ -340,7 +386,7 @@ impl<S: UtxoStore> Service<S> {
         })
     }
 
-    /// Whether it keeps up; if not, why.
+    /// Whether its store answers, its chain was heard, and it keeps up; if not, why.
     pub fn ready(&self) -> Result<(), String> {
         self.0.standing.borrow().not_ready.clone().map_or(Ok(()), Err)
     }
@@ -357,20 +403,33 @@ impl<S: UtxoStore> Service<S> {
                 let watch = self.0.watch.lock();
                 (watch.head(), watch.persisted(), watch.stale().is_some())
             };
-            let processed = self.0.state.lock().processed;
-            let behind = lag(head, processed);
-            self.0.metrics.chain(behind, processed, stale);
-            let most = self.0.following.max_lag_blocks;
-            let not_ready =
-                behind.filter(|behind| self.0.following.enabled && *behind > most).map(|behind| {
-                    format!("{behind} blocks behind the head; at most {most} are allowed")
-                });
+            let (processed, not_ready) = {
+                let state = self.0.state.lock();
+                (state.processed, not_ready(&self.0.following, &state, head))
+            };
+            self.0.metrics.chain(lag(head, processed), processed, stale);
             let now = Standing { head, persisted, processed, not_ready };
             let changed = *known != now;
             *known = now;
             changed
         });
     }
+}
+
+/// What keeps a service from being ready.
+fn not_ready(following: &Following, state: &State, head: Option<Height>) -> Option<String> {
+    if let Some(reason) = &state.store_down {
+        return Some(format!("the store does not answer: {reason}"));
+    }
+    if !following.enabled {
+        return None;
+    }
+    if following.awaits_chain && !state.heard {
+        return Some("nothing was heard of the chain since the start".into());
+    }
+    let most = following.max_lag_blocks;
+    let behind = lag(head, state.processed).filter(|behind| *behind > most)?;
+    Some(format!("{behind} blocks behind the head; at most {most} are allowed"))
 }
 
 fn lag(head: Option<Height>, processed: Option<Height>) -> Option<Height> {

@@ -104,6 +104,8 @@ impl UtxoSettings {
                 persister_absent: layers.must("utxo.persister_absent", truth)?,
                 persister_stale_blocks: layers.must("utxo.persister_stale_blocks", blocks)?,
                 max_lag_blocks: layers.must("utxo.max_lag_blocks", blocks)?,
+                // Who serves, listens.
+                awaits_chain: false,
             },
             chain: chain("utxo.blockchain_url")?,
             assembly: chain("utxo.assembly_url")?,

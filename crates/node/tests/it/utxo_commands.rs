@@ -96,6 +96,23 @@ async fn a_prune_beside_a_service_is_the_services_own() {
 }
 
 #[tokio::test]
+async fn a_service_that_has_heard_nothing_of_its_chain_is_not_ready_and_lives() {
+    // Nobody listens at that port.
+    let home = Home::new("blockchain_url = \"http://127.0.0.1:1\"");
+    let served = home.serve("");
+    served.health("", false).await;
+    let (code, told) = served.get("/readyz");
+    assert_eq!(code, 503, "{told}");
+    assert!(told.contains("nothing was heard of the chain since the start"), "{told}");
+    assert_eq!(served.get("/healthz").0, 200);
+    served.block(3).await;
+    served.health("", true).await;
+    assert_eq!(served.get("/readyz").0, 200);
+    served.stop();
+    assert_eq!(ask(&home.data, "utxo status")["ready"], true, "a command listens to nobody");
+}
+
+#[tokio::test]
 async fn a_second_service_on_the_same_directory_is_refused() {
     let home = Home::new("");
     let served = home.serve("");

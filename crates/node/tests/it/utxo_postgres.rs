@@ -4,6 +4,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
+use secateur_proto::teranode::pruner::EmptyMessage;
+use secateur_proto::teranode::pruner::pruner_api_client::PrunerApiClient;
 use secateur_proto::utxo::v1 as pb;
 use tonic::Code;
 
@@ -59,9 +61,20 @@ async fn a_database_that_is_down_is_waited_for_at_the_start_and_survived_afterwa
     let request = served.asked(pb::SpendRequest { height: 6, txid: id(11).to_vec().into() });
     let refused = served.store().spend(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    // Whoever asks how it is hears of it; that it lives is not in doubt.
+    served.health("", false).await;
+    let (code, told) = served.get("/readyz");
+    assert_eq!(code, 503, "{told}");
+    assert!(told.contains("the store does not answer: "), "{told}");
+    let mut api = PrunerApiClient::new(served.channel.clone());
+    let health = api.health_grpc(EmptyMessage {}).await.unwrap().into_inner();
+    assert!(!health.ok && health.details.contains("does not answer"), "{health:?}");
+    assert_eq!(served.get("/healthz").0, 200);
     // The run fails, and is tried again by itself.
     assert!(served.block(15).await);
     server.run();
+    served.health("", true).await;
+    assert_eq!(served.get("/readyz").0, 200);
     served.processed(15).await;
     assert!(!served.is_here(1).await && served.is_here(11).await);
     served.stop();
