@@ -43,6 +43,13 @@ pub(crate) enum NodeError {
          (a running demo stops with Ctrl-C), or wait for it", path.display(), process(*pid)
     )]
     Locked { path: PathBuf, pid: Option<u32> },
+    /// Whoever has it takes no calls.
+    #[error(
+        "{} is in use by another process{}, which takes no calls: a service that is starting and \
+         waits for its database (its log and /readyz say so), or another command; nothing was \
+         changed. Ask again in a while", path.display(), process(*pid)
+    )]
+    NotUp { path: PathBuf, pid: Option<u32> },
     #[error(
         "store.toml says chain {directory}, the history's own header says chain {store}; nothing \
          was changed. The files come from two stores: put back the ones that belong together"
@@ -176,7 +183,7 @@ impl NodeError {
             Self::DiskFull(_) => Exit::DiskFull,
             Self::Database(_) => Exit::Sink,
             Self::Pruned(_) => Exit::Pruned,
-            Self::Locked { .. } => Exit::Locked,
+            Self::Locked { .. } | Self::NotUp { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
             Self::Archive(_) | Self::Restored(_) | Self::ArchiveDamaged { .. } => Exit::Archive,
         }

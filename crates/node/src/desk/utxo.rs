@@ -52,10 +52,14 @@ impl UtxoDesk {
         match Place::existing(data, &config.utxo) {
             Ok(place) => Self::here(runtime, place, config),
             Err(error) => {
-                let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
                 let directory = utxo::directory(data);
-                match NodeFile::read(&directory) {
-                    Ok(Some(file)) if locked => Self::there(runtime, &directory, &file),
+                match (error.downcast_ref(), NodeFile::read(&directory)) {
+                    (Some(NodeError::Locked { .. }), Ok(Some(file))) => {
+                        Self::there(runtime, &directory, &file)
+                    }
+                    (Some(NodeError::Locked { path, pid }), Ok(None)) => {
+                        Err(NodeError::NotUp { path: path.clone(), pid: *pid }.into())
+                    }
                     _ => Err(error),
                 }
             }
