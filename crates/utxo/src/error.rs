@@ -140,8 +140,8 @@ pub enum UtxoError {
         reason: String,
     },
     /// The object storage of external files failed.
-    #[error("external files: {0}")]
-    Files(#[from] ArchiveError),
+    #[error("external files: {}", .0.told("no record was changed"))]
+    Files(ArchiveError),
     /// An external file is not what it should be.
     #[error("external file {name}: {reason}; nothing was changed")]
     File {
@@ -187,6 +187,13 @@ impl From<SqlError> for UtxoError {
             SqlError::Unreadable { reason } => Self::damaged("the records", reason),
             other => Self::Store { reason: other.to_string(), retryable: other.is_retryable() },
         }
+    }
+}
+
+// Not as its source: it would be told a second time, in the words of an archive.
+impl From<ArchiveError> for UtxoError {
+    fn from(error: ArchiveError) -> Self {
+        Self::Files(error)
     }
 }
 
@@ -251,5 +258,24 @@ impl UtxoError {
     /// Something that does not read back.
     pub(crate) fn damaged(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Damaged { what: what.into(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_with_files_is_told_in_the_words_of_records_and_a_full_disk_is_seen_in_it() {
+        let stage = |kind: io::ErrorKind| ArchiveError::Stage {
+            what: "writing",
+            path: "files".into(),
+            source: kind.into(),
+        };
+        let full = UtxoError::from(stage(io::ErrorKind::StorageFull));
+        assert!(full.is_disk_full() && full.is_retryable());
+        let told = full.to_string();
+        assert!(told.ends_with("; no record was changed"), "{told}");
+        assert!(!UtxoError::from(stage(io::ErrorKind::NotFound)).is_disk_full());
     }
 }
