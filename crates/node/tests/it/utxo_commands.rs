@@ -136,6 +136,9 @@ fn commands_make_nothing_where_there_is_nothing() {
     let words = format!("utxo status --store sqlite://{}", file.display());
     run(&data, &words).ends(1).complains("named.sqlite");
     assert!(!file.exists());
+    std::fs::write(&file, "").unwrap();
+    run(&data, &words).ends(1).complains("named.sqlite");
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
 }
 
 #[tokio::test]
