@@ -225,7 +225,7 @@ impl<S: UtxoStore> Service<S> {
                 std::mem::replace(&mut self.0.state.lock().store_down, down.clone()).is_some();
             match &down {
                 Some(reason) if !was_down => {
-                    tracing::warn!(reason, "the UTXO store does not answer")
+                    tracing::warn!(reason, "the UTXO store does not answer");
                 }
                 None if was_down => tracing::info!("the UTXO store answers again"),
                 _ => {}
