@@ -32,11 +32,7 @@ pub enum ArchiveError {
         reason: String,
     },
     /// The object storage did not do what was asked.
-    #[error(
-        "{what} {key} failed: {source}{}; what is archived was not changed{}",
-        refusal::cause(.source),
-        refusal::advice(.source)
-    )]
+    #[error("{}", of_storage(.what, .key, .source, "what is archived was not changed"))]
     Storage {
         /// What was asked.
         what: &'static str,
@@ -56,7 +52,7 @@ pub enum ArchiveError {
         seconds: u64,
     },
     /// The local disk did not do what was asked.
-    #[error("{what} {path} failed: {source}; no part was listed")]
+    #[error("{}", of_stage(.what, .path, .source, "no part was listed"))]
     Stage {
         /// What was asked.
         what: &'static str,
@@ -186,6 +182,15 @@ pub enum ArchiveError {
     },
 }
 
+fn of_storage(what: &str, key: &str, source: &object_store::Error, unchanged: &str) -> String {
+    let (cause, advice) = (refusal::cause(source), refusal::advice(source));
+    format!("{what} {key} failed: {source}{cause}; {unchanged}{advice}")
+}
+
+fn of_stage(what: &str, path: &Path, source: &io::Error, unchanged: &str) -> String {
+    format!("{what} {} failed: {source}; {unchanged}", path.display())
+}
+
 impl ArchiveError {
     pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
         Self::Invalid { what, reason: reason.into() }
@@ -208,6 +213,15 @@ impl ArchiveError {
 
     pub(crate) fn timeout(what: &'static str, key: &str, limit: Duration) -> Self {
         Self::Timeout { what, key: key.to_owned(), seconds: limit.as_secs() }
+    }
+
+    /// Its text for those whose objects are no archive: what of theirs was not changed is `unchanged`.
+    pub fn told(&self, unchanged: &str) -> String {
+        match self {
+            Self::Storage { what, key, source } => of_storage(what, key, source, unchanged),
+            Self::Stage { what, path, source } => of_stage(what, path, source, unchanged),
+            other => other.to_string(),
+        }
     }
 
     /// Whether the same call may succeed later without a change of its input.

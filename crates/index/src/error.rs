@@ -177,6 +177,8 @@ impl From<SqlError> for IndexError {
     fn from(error: SqlError) -> Self {
         match error {
             SqlError::Failed { reason, retryable } => Self::Sink { reason, retryable },
+            SqlError::Full { reason } => Self::Sink { reason, retryable: true },
+            SqlError::Unreadable { reason } => Self::Sink { reason, retryable: false },
             SqlError::Refused(why) => Self::Refused(why),
         }
     }

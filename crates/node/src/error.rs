@@ -43,6 +43,13 @@ pub(crate) enum NodeError {
          (a running demo stops with Ctrl-C), or wait for it", path.display(), process(*pid)
     )]
     Locked { path: PathBuf, pid: Option<u32> },
+    /// Whoever has it takes no calls.
+    #[error(
+        "{} is in use by another process{}, which takes no calls: a service that is starting and \
+         waits for its database (its log and /readyz say so), or another command; nothing was \
+         changed. Ask again in a while", path.display(), process(*pid)
+    )]
+    NotUp { path: PathBuf, pid: Option<u32> },
     #[error(
         "store.toml says chain {directory}, the history's own header says chain {store}; nothing \
          was changed. The files come from two stores: put back the ones that belong together"
@@ -87,6 +94,12 @@ pub(crate) enum NodeError {
     Refused(String),
     #[error("{}", unchanged(.0))]
     Failed(String),
+    /// Nobody knows whether it is done.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The disk of a database is full.
+    #[error("{0}")]
+    DiskFull(String),
     #[error("{0}")]
     Database(String),
     /// What a database holds does not read back.
@@ -158,6 +171,7 @@ impl NodeError {
             | Self::Unfinished(_)
             | Self::NotConfirmed(_)
             | Self::Failed(_)
+            | Self::Unanswered(_)
             | Self::ThreadDied(_) => Exit::Failed,
             Self::NeedsYes(_) | Self::Usage(_) => Exit::Usage,
             Self::BadFile { .. }
@@ -166,9 +180,10 @@ impl NodeError {
             | Self::Damage(_)
             | Self::Lost { .. }
             | Self::Damaged { .. } => Exit::Corrupt,
+            Self::DiskFull(_) => Exit::DiskFull,
             Self::Database(_) => Exit::Sink,
             Self::Pruned(_) => Exit::Pruned,
-            Self::Locked { .. } => Exit::Locked,
+            Self::Locked { .. } | Self::NotUp { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
             Self::Archive(_) | Self::Restored(_) | Self::ArchiveDamaged { .. } => Exit::Archive,
         }

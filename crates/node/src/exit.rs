@@ -135,6 +135,8 @@ fn of_index(error: &IndexError) -> Exit {
 fn of_sql(error: &SqlError) -> Exit {
     match error {
         SqlError::Failed { .. } => Exit::Sink,
+        SqlError::Full { .. } => Exit::DiskFull,
+        SqlError::Unreadable { .. } => Exit::Corrupt,
         SqlError::Refused(_) => Exit::Refused,
     }
 }
@@ -158,11 +160,16 @@ fn of_sidecar(error: &SidecarError) -> Option<Exit> {
 }
 
 fn of_utxo(error: &UtxoError) -> Option<Exit> {
+    if error.is_disk_full() {
+        return Some(Exit::DiskFull);
+    }
     Some(match error {
         UtxoError::Store { .. } => Exit::Sink,
         UtxoError::Damaged { .. } => Exit::Corrupt,
         UtxoError::Pruned { .. } => Exit::Pruned,
-        UtxoError::Malformed { .. } | UtxoError::Setting(_) => Exit::Usage,
+        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } | UtxoError::Setting(_) => {
+            Exit::Usage
+        }
         UtxoError::File { .. } => Exit::Archive,
         UtxoError::NotPreserved { source, .. } => return of_utxo(source),
         // Its cause has a code.

@@ -12,6 +12,18 @@ pub enum SqlError {
         /// Whether the same step may succeed later.
         retryable: bool,
     },
+    /// The disk that it writes to is full.
+    #[error("{reason}")]
+    Full {
+        /// What happened.
+        reason: String,
+    },
+    /// The file is no database, or is damaged.
+    #[error("{reason}")]
+    Unreadable {
+        /// What happened.
+        reason: String,
+    },
     /// It is another one than is meant: of another kind, or of another version.
     #[error("{0}; nothing was changed")]
     Refused(String),
@@ -20,7 +32,7 @@ pub enum SqlError {
 impl SqlError {
     /// Whether the same step may succeed later without a change from outside.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Failed { retryable: true, .. })
+        matches!(self, Self::Failed { retryable: true, .. } | Self::Full { .. })
     }
 
     /// A failure that no retry mends.

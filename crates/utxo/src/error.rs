@@ -1,10 +1,12 @@
 //! The one error of this crate. Nothing was changed by what it answers, unless it says so.
 
+use std::io;
+
 use secateur_archive::ArchiveError;
 use secateur_core::Height;
 use secateur_sql::SqlError;
 
-use crate::types::{OutPoint, TxId};
+use crate::types::{MAX_CREATED_OUTPUTS, OutPoint, TxId};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,16 @@ pub enum UtxoError {
         txid: TxId,
         /// What is wrong with it.
         reason: String,
+    },
+    /// One step would create more outputs than it may.
+    #[error(
+        "the transactions have {outputs} outputs together, and one request creates at most \
+         {most}; nothing was changed. Create them in several requests",
+        most = MAX_CREATED_OUTPUTS
+    )]
+    TooManyOutputs {
+        /// How many.
+        outputs: u64,
     },
     /// A parent is not here.
     #[error(
@@ -107,6 +119,15 @@ pub enum UtxoError {
         /// Whether the same step may succeed later.
         retryable: bool,
     },
+    /// The disk of the database is full.
+    #[error(
+        "UTXO store: its disk is full: {reason}; nothing of this step was written, and what was done \
+         before stays. Free some space there; a prune that an event set off is tried again by itself"
+    )]
+    Full {
+        /// What the database says.
+        reason: String,
+    },
     /// What the database holds does not read back.
     #[error(
         "UTXO store: what it holds of {what} does not read back: {reason}; nothing was changed. Restore it \
@@ -119,8 +140,8 @@ pub enum UtxoError {
         reason: String,
     },
     /// The object storage of external files failed.
-    #[error("external files: {0}")]
-    Files(#[from] ArchiveError),
+    #[error("external files: {}", .0.told("no record was changed"))]
+    Files(ArchiveError),
     /// An external file is not what it should be.
     #[error("external file {name}: {reason}; nothing was changed")]
     File {
@@ -161,7 +182,18 @@ fn ripe(ripe_at: Option<Height>) -> String {
 
 impl From<SqlError> for UtxoError {
     fn from(error: SqlError) -> Self {
-        Self::Store { reason: error.to_string(), retryable: error.is_retryable() }
+        match error {
+            SqlError::Full { reason } => Self::Full { reason },
+            SqlError::Unreadable { reason } => Self::damaged("the records", reason),
+            other => Self::Store { reason: other.to_string(), retryable: other.is_retryable() },
+        }
+    }
+}
+
+// Not as its source: it would be told a second time, in the words of an archive.
+impl From<ArchiveError> for UtxoError {
+    fn from(error: ArchiveError) -> Self {
+        Self::Files(error)
     }
 }
 
@@ -170,8 +202,27 @@ impl UtxoError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store { retryable, .. } | Self::Service { retryable, .. } => *retryable,
+            Self::Full { .. } => true,
             Self::Files(error) => error.is_retryable(),
             Self::NotPreserved { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// Whether a disk is full: that of the database, or that of external files.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::NotPreserved { source, .. } => source.is_disk_full(),
+            Self::Files(error) => {
+                let first: &(dyn std::error::Error + 'static) = error;
+                std::iter::successors(Some(first), |cause| cause.source())
+                    .filter_map(|cause| cause.downcast_ref::<io::Error>())
+                    .any(|error| {
+                        use io::ErrorKind::{QuotaExceeded, StorageFull};
+                        matches!(error.kind(), StorageFull | QuotaExceeded)
+                    })
+            }
             _ => false,
         }
     }
@@ -183,12 +234,14 @@ impl UtxoError {
             Self::Pruned { .. } => "pruned",
             Self::Different { .. } => "different",
             Self::Malformed { .. } => "malformed",
+            Self::TooManyOutputs { .. } => "too_many_outputs",
             Self::MissingParent { .. } => "missing_parent",
             Self::MissingOutput { .. } => "missing_output",
             Self::DoubleSpend { .. } => "double_spend",
             Self::Immature { .. } => "immature",
             Self::NotNow { .. } => "not_now",
             Self::Store { .. } => "store",
+            Self::Full { .. } => "full",
             Self::Damaged { .. } => "damaged",
             Self::Files(_) | Self::File { .. } => "files",
             Self::NotPreserved { .. } => "not_preserved",
@@ -205,5 +258,24 @@ impl UtxoError {
     /// Something that does not read back.
     pub(crate) fn damaged(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Damaged { what: what.into(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_with_files_is_told_in_the_words_of_records_and_a_full_disk_is_seen_in_it() {
+        let stage = |kind: io::ErrorKind| ArchiveError::Stage {
+            what: "writing",
+            path: "files".into(),
+            source: kind.into(),
+        };
+        let full = UtxoError::from(stage(io::ErrorKind::StorageFull));
+        assert!(full.is_disk_full() && full.is_retryable());
+        let told = full.to_string();
+        assert!(told.ends_with("; no record was changed"), "{told}");
+        assert!(!UtxoError::from(stage(io::ErrorKind::NotFound)).is_disk_full());
     }
 }

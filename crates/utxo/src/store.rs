@@ -161,7 +161,8 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     }
 
     /// Makes records and spends their inputs, each transaction as a whole or not at all. One that is
-    /// refused does not keep the others from being made; a transaction may spend one before it.
+    /// refused does not keep the others from being made; a transaction may spend one before it. Together
+    /// they have at most [`MAX_CREATED_OUTPUTS`](crate::MAX_CREATED_OUTPUTS) outputs; otherwise none is made.
     fn create(
         &self,
         txs: Vec<NewTx>,

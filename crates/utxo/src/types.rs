@@ -14,6 +14,10 @@ use crate::UtxoError;
 /// Outputs of a transaction at most, and inputs: what a block of 4 GB could hold, so that a wrong
 /// number cannot ask for memory without bound.
 pub const MAX_PLACES: u32 = 1 << 20;
+/// Outputs of all transactions together that one step creates, at most: as many as the largest transaction
+/// may have by itself. An output is one byte or none of a request and some 45 in memory, so that without
+/// this a request of a few kilobytes could ask for all of it.
+pub const MAX_CREATED_OUTPUTS: u32 = MAX_PLACES;
 /// The bytes of a transaction that a record holds at most; larger ones are external files.
 pub const MAX_BODY: usize = 1 << 20;
 
@@ -201,6 +205,17 @@ impl NewTx {
     }
 }
 
+/// Refuses what would create too many outputs in one step, before anything is made for them. Takes how many
+/// each transaction has; one that has more than it may is refused by itself.
+pub fn check_outputs(each: impl IntoIterator<Item = u32>) -> Result<(), UtxoError> {
+    let fitting = each.into_iter().filter(|outputs| *outputs <= MAX_PLACES);
+    let outputs: u64 = fitting.map(u64::from).sum();
+    if outputs > u64::from(MAX_CREATED_OUTPUTS) {
+        return Err(UtxoError::TooManyOutputs { outputs });
+    }
+    Ok(())
+}
+
 /// Who spends an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
@@ -286,6 +301,18 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outputs_of_one_step_are_bounded_together() {
+        assert!(check_outputs([]).is_ok());
+        assert!(check_outputs([MAX_CREATED_OUTPUTS]).is_ok());
+        assert!(check_outputs([MAX_CREATED_OUTPUTS - 1, 1]).is_ok());
+        // The first is refused by itself, and keeps nobody else from being made.
+        assert!(check_outputs([u32::MAX, 2]).is_ok());
+        let refused = check_outputs([MAX_CREATED_OUTPUTS, 1]).unwrap_err();
+        let told = refused.to_string();
+        assert!(told.contains("1048577 outputs") && told.contains("at most 1048576"), "{told}");
+    }
 
     #[test]
     fn an_id_is_shown_turned_round_and_read_back() {

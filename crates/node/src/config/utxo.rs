@@ -105,6 +105,8 @@ impl UtxoSettings {
                 persister_stale_blocks: layers.must("utxo.persister_stale_blocks", blocks)?,
                 max_lag_blocks: layers.must("utxo.max_lag_blocks", blocks)?,
                 max_jump_blocks: layers.must("utxo.max_jump_blocks", blocks)?,
+                // Who serves, listens.
+                awaits_chain: false,
             },
             chain: chain("utxo.blockchain_url")?,
             assembly: chain("utxo.assembly_url")?,

@@ -159,6 +159,9 @@ impl Remote {
                 NodeError::Refused(text).into()
             }
             Code::Unavailable => anyhow::anyhow!("{text}").context(self.unreachable()),
+            Code::DeadlineExceeded => {
+                NodeError::Unanswered(format!("the node answers: {text}")).into()
+            }
             _ => NodeError::Failed(format!("the node answers: {text}")).into(),
         }
     }

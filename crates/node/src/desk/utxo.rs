@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use secateur_proto::ERROR_TRAILER;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_client::PrunerClient;
 use tokio::runtime::Runtime;
@@ -51,10 +52,14 @@ impl UtxoDesk {
         match Place::existing(data, &config.utxo) {
             Ok(place) => Self::here(runtime, place, config),
             Err(error) => {
-                let locked = matches!(error.downcast_ref(), Some(NodeError::Locked { .. }));
                 let directory = utxo::directory(data);
-                match NodeFile::read(&directory) {
-                    Ok(Some(file)) if locked => Self::there(runtime, &directory, &file),
+                match (error.downcast_ref(), NodeFile::read(&directory)) {
+                    (Some(NodeError::Locked { .. }), Ok(Some(file))) => {
+                        Self::there(runtime, &directory, &file)
+                    }
+                    (Some(NodeError::Locked { path, pid }), Ok(None)) => {
+                        Err(NodeError::NotUp { path: path.clone(), pid: *pid }.into())
+                    }
                     _ => Err(error),
                 }
             }
@@ -113,18 +118,7 @@ impl UtxoDesk {
     }
 
     fn explain(&self, status: &Status) -> anyhow::Error {
-        let text = crate::config::plainly(status.message());
-        let error = match status.code() {
-            Code::InvalidArgument => NodeError::Usage(text),
-            Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
-                NodeError::Refused(text)
-            }
-            Code::OutOfRange => NodeError::Pruned(text),
-            Code::DataLoss => NodeError::Damage(text),
-            Code::Unavailable | Code::Internal => NodeError::Database(text),
-            _ => NodeError::Failed(text),
-        };
-        anyhow::Error::from(error).context(format!("asking {}", self.asked))
+        anyhow::Error::from(meant(status)).context(format!("asking {}", self.asked))
     }
 
     pub(crate) fn status(&self) -> Result<pb::StatusResponse, anyhow::Error> {
@@ -148,5 +142,39 @@ impl UtxoDesk {
     pub(crate) fn explain_tx(&self, txid: &str) -> Result<pb::ExplainResponse, anyhow::Error> {
         let request = pb::ExplainRequest { txid: txid.to_owned() };
         self.call(request, |mut to, asked| async move { to.explain(asked).await })
+    }
+}
+
+/// What a status means to a command.
+fn meant(status: &Status) -> NodeError {
+    let text = crate::config::plainly(status.message());
+    match status.code() {
+        Code::InvalidArgument => NodeError::Usage(text),
+        Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
+            NodeError::Refused(text)
+        }
+        Code::OutOfRange => NodeError::Pruned(text),
+        Code::DataLoss => NodeError::Damage(text),
+        Code::Unavailable | Code::Internal => NodeError::Database(text),
+        // With details it is what the records say; without, the gate has too much to do.
+        Code::ResourceExhausted if status.metadata().get_bin(ERROR_TRAILER).is_some() => {
+            NodeError::DiskFull(text)
+        }
+        Code::DeadlineExceeded | Code::Cancelled => NodeError::Unanswered(text),
+        _ => NodeError::Failed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::UNCHANGED;
+
+    #[test]
+    fn only_an_answer_that_left_everything_alone_says_so() {
+        let told = |code: Code| meant(&Status::new(code, "no")).to_string();
+        assert!(told(Code::FailedPrecondition).contains(UNCHANGED));
+        assert_eq!(told(Code::DeadlineExceeded), "no");
+        assert_eq!(told(Code::Unavailable), "no");
     }
 }

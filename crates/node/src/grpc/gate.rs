@@ -130,6 +130,11 @@ where
             }
         };
         let peer = request.extensions().get::<Peer>().cloned();
+        // What was begun goes on, whoever has stopped waiting for it.
+        let late = match grpc_role(&path) {
+            Some(Role::Admin | Role::Peer) => ApiError::MayBeDone,
+            _ => ApiError::Timeout,
+        };
         let untimed = UNTIMED.contains(&path.as_str());
         if let Some(address) = caller.peer {
             // Where what carries notices looks for it.
@@ -146,7 +151,7 @@ where
                 answer.await?
             } else {
                 let in_time = tokio::time::timeout(timeout, answer).await;
-                in_time.unwrap_or_else(|_| Ok(status::plain(&ApiError::Timeout).into_http()))?
+                in_time.unwrap_or_else(|_| Ok(status::plain(&late).into_http()))?
             };
             // A refusal is told in the headers, unless it comes in the middle of a stream.
             let refused = Status::from_header_map(answer.headers());

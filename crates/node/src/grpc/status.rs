@@ -113,7 +113,7 @@ fn code(error: &ApiError) -> Code {
         ApiError::Unauthenticated | ApiError::UnknownToken => Code::Unauthenticated,
         ApiError::Forbidden => Code::PermissionDenied,
         ApiError::Overloaded | ApiError::DiskFull(_) => Code::ResourceExhausted,
-        ApiError::Timeout => Code::DeadlineExceeded,
+        ApiError::Timeout | ApiError::MayBeDone => Code::DeadlineExceeded,
         ApiError::Internal(_) => Code::Internal,
     }
 }

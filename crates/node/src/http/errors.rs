@@ -121,7 +121,9 @@ impl From<ApiError> for Refusal {
             ApiError::NoBlobs => say(StatusCode::NOT_FOUND, "no_blobs"),
             ApiError::Blobs(error) => of_blobs(error),
             ApiError::Overloaded => say(StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-            ApiError::Timeout => say(StatusCode::SERVICE_UNAVAILABLE, "timeout"),
+            ApiError::Timeout | ApiError::MayBeDone => {
+                say(StatusCode::SERVICE_UNAVAILABLE, "timeout")
+            }
             ApiError::DiskFull(_) => say(StatusCode::INSUFFICIENT_STORAGE, "disk_full"),
             // What is broken is for the log: it may name files and addresses.
             ApiError::Internal(cause) => {

@@ -123,7 +123,7 @@ impl From<ApiError> for RpcError {
         match error {
             ApiError::BadRequest(_) | ApiError::InvalidCursor(_) => Self::invalid_params(message),
             ApiError::Limit(_) | ApiError::Overloaded => Self::limit(message),
-            ApiError::Timeout => Self::new(TIMEOUT, message),
+            ApiError::Timeout | ApiError::MayBeDone => Self::new(TIMEOUT, message),
             ApiError::Pruned { .. } => Self::new(PRUNED, message),
             ApiError::Internal(_) | ApiError::DiskFull(_) => Self::internal(message),
             _ => Self::new(SERVER, message),

@@ -58,6 +58,12 @@ pub(crate) enum ApiError {
     /// It took too long.
     #[error("the request took longer than the node allows; ask for less")]
     Timeout,
+    /// It took too long, and changes something.
+    #[error(
+        "the request took longer than the node allows, and may still be done; ask again: told twice \
+         it does no harm"
+    )]
+    MayBeDone,
     /// The disk is full.
     #[error("{0}")]
     DiskFull(String),

@@ -2,7 +2,7 @@
 //! token and so listens on this machine only.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -28,7 +28,28 @@ const FRESH: Duration = Duration::from_secs(5);
 /// A scrape waits no longer for new ones.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the routes share.
+/// What the routes share: the service, once its records are open. Until then they tell that it lives and
+/// what it waits for, so that nobody ends it for being patient.
+#[derive(Default)]
+pub(super) struct Board {
+    up: OnceLock<Shown>,
+    waits_for: Mutex<Option<String>>,
+}
+
+impl Board {
+    /// Says what is waited for.
+    pub(super) fn wait(&self, reason: String) {
+        *self.waits_for.lock() = Some(reason);
+    }
+
+    /// From now on the service is shown.
+    pub(super) fn show(&self, shown: Shown) {
+        // It comes up once.
+        drop(self.up.set(shown));
+    }
+}
+
+/// A service that is up.
 pub(super) struct Shown {
     pub(super) standing: watch::Receiver<Standing>,
     pub(super) registry: Registry,
@@ -53,14 +74,14 @@ pub(super) async fn listen(
 /// Serves until it is told to stop.
 pub(super) async fn serve(
     socket: TcpListener,
-    shown: Shown,
+    board: Arc<Board>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), anyhow::Error> {
     let routes = Router::new()
         .route("/healthz", get(live))
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
-        .with_state(Arc::new(shown));
+        .with_state(board);
     let stopped = async move {
         drop(stop.wait_for(|stop| *stop).await);
     };
@@ -73,8 +94,12 @@ async fn live() -> Response {
     Json(serde_json::json!({ "alive": true, "version": version })).into_response()
 }
 
-async fn ready(State(shown): State<Arc<Shown>>) -> Response {
-    let Standing { head, persisted, processed, not_ready } = shown.standing.borrow().clone();
+async fn ready(State(board): State<Arc<Board>>) -> Response {
+    let standing = match board.up.get() {
+        Some(shown) => shown.standing.borrow().clone(),
+        None => Standing { not_ready: Some(starting(&board)), ..Standing::default() },
+    };
+    let Standing { head, persisted, processed, not_ready } = standing;
     let status = if not_ready.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let reasons: Vec<String> = not_ready.into_iter().collect();
     let answer = serde_json::json!({
@@ -87,7 +112,18 @@ async fn ready(State(shown): State<Arc<Shown>>) -> Response {
     (status, Json(answer)).into_response()
 }
 
-async fn scrape(State(shown): State<Arc<Shown>>) -> Response {
+/// Why nothing is shown yet.
+fn starting(board: &Board) -> String {
+    match &*board.waits_for.lock() {
+        Some(reason) => format!("the UTXO records are waited for: {reason}"),
+        None => "the UTXO records are being opened".into(),
+    }
+}
+
+async fn scrape(State(board): State<Arc<Board>>) -> Response {
+    let Some(shown) = board.up.get() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, starting(&board)).into_response();
+    };
     let stale = {
         let mut refreshed = shown.refreshed.lock();
         let stale = refreshed.is_none_or(|at| at.elapsed() >= FRESH);

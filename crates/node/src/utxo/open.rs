@@ -9,8 +9,8 @@ use secateur_archive::ArchiveUrl;
 use secateur_sql::postgres::{Address, PostgresOptions};
 use secateur_utxo::teranode::{self, ChainAssembly};
 use secateur_utxo::{
-    Assembly, ExternalFiles, Metrics, PostgresStore, Pruner, Service, SqliteStore, Standing,
-    UtxoError, UtxoStore,
+    Assembly, ExternalFiles, Following, Metrics, PostgresStore, Pruner, Service, SqliteStore,
+    Standing, UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
 use tonic::service::RoutesBuilder;
@@ -102,7 +102,10 @@ async fn with_store<S: UtxoStore>(
         assembly,
         Arc::clone(&metrics),
     )?;
-    let service = Service::open(pruner, settings.following.clone(), metrics).await?;
+    // A command listens to nobody.
+    let awaits_chain = guard.is_some() && settings.chain.is_some();
+    let following = Following { awaits_chain, ..settings.following.clone() };
+    let service = Service::open(pruner, following, metrics).await?;
     let api = Api::new(service.clone(), guard, stop.clone(), settings.inline_bytes);
     let counted = service.clone();
     Ok(Opened {

@@ -45,7 +45,8 @@ impl Place {
         let lock = if directory.is_dir() { Some(lock(&directory)?) } else { None };
         let records = records(&directory, settings);
         if let RecordsIn::Sqlite(path) = &records
-            && !path.is_file()
+            // An empty one holds none, and to open it would make some.
+            && !path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0)
         {
             return Err(NodeError::NoUtxo(path.clone()).into());
         }

@@ -38,22 +38,28 @@ pub(crate) async fn serve(
     crypto::install_provider();
     let own = new_token()?;
     let guard = Arc::new(Guard::new(config, &place.directory, &own)?);
-    let sockets = Sockets::open(config)?;
     let (http_socket, http) = http::listen(config.utxo.http).await?;
-    let Some(opened) = patiently(config, place, &guard, &stop).await? else { return Ok(()) };
-    let Opened { routes, standing, registry, refresh, work, line: _ } = opened;
-    let calls: Arc<Metrics> = Arc::default();
-    let grpc = sockets.public.1;
     let (all_stop, stopping) = watch::channel(false);
     let mut tasks: JoinSet<Result<(), anyhow::Error>> = JoinSet::new();
-    let shown = http::Shown {
+    let board: Arc<http::Board> = Arc::default();
+    tasks.spawn(http::serve(http_socket, Arc::clone(&board), stopping.clone()));
+    // One that a crash left behind leads nowhere.
+    NodeFile::remove(&place.directory);
+    let waiting = Waiting { board: &board, http };
+    let opened = patiently(config, place, &guard, &stop, waiting).await?;
+    let Some(opened) = opened else { return Ok(()) };
+    let Opened { routes, standing, registry, refresh, work, line: _ } = opened;
+    // Only now: whoever calls before is refused at once, and does not wait for an answer.
+    let sockets = Sockets::open(config)?;
+    let calls: Arc<Metrics> = Arc::default();
+    let grpc = sockets.public.1;
+    board.show(http::Shown {
         standing: standing.clone(),
         registry,
         calls: Arc::clone(&calls),
         refresh,
         refreshed: Mutex::default(),
-    };
-    tasks.spawn(http::serve(http_socket, shown, stopping.clone()));
+    });
     let file = NodeFile {
         pid: std::process::id(),
         http,
@@ -71,7 +77,6 @@ pub(crate) async fn serve(
         tasks.spawn(serve_grpc(serving, routes(), socket, tls)?);
     }
     tasks.spawn(async move { work.await.map_err(Into::into) });
-    NodeFile::remove(&place.directory);
     file.write(&place.directory)?;
     tracing::info!(%grpc, %http, directory = %place.directory.display(), "the UTXO service is up");
     told(grpc, http)?;
@@ -106,12 +111,19 @@ async fn run(
     ended
 }
 
+/// Where is told what is waited for.
+struct Waiting<'a> {
+    board: &'a http::Board,
+    http: SocketAddr,
+}
+
 /// Opens the records; a database that may be back is waited for. None if it was told to stop meanwhile.
 async fn patiently(
     config: &Config,
     place: &Place,
     guard: &Arc<Guard>,
     stop: &watch::Receiver<bool>,
+    Waiting { board, http }: Waiting<'_>,
 ) -> Result<Option<Opened>, anyhow::Error> {
     let (mut pause, mut stopped) = (PAUSES.0, stop.clone());
     loop {
@@ -128,7 +140,9 @@ async fn patiently(
         if !error.downcast_ref::<UtxoError>().is_some_and(UtxoError::is_retryable) {
             return Err(error.context("the UTXO records cannot be opened"));
         }
-        tracing::warn!(error = format!("{error:#}"), "the UTXO records are waited for");
+        let reason = format!("{error:#}");
+        tracing::warn!(%http, error = reason, "the UTXO records are waited for");
+        board.wait(reason);
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return Ok(None),
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSES.1),

@@ -65,6 +65,16 @@ async fn requests_that_are_none_change_nothing() {
     let request = pb::CreateRequest { height: 1, transactions: many };
     let refused = served.store().create(served.asked(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    // A request of a few kilobytes that would ask for more than a gigabyte.
+    let wide = (40..70).map(|number| coinbase(number, 1 << 20, 1)).collect();
+    let request = pb::CreateRequest { height: 1, transactions: wide };
+    let refused = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), label(&refused)),
+        (Code::InvalidArgument, "too_many_outputs".into())
+    );
+    assert!(refused.message().contains("at most 1048576; nothing was changed"), "{refused}");
+    assert!(!served.is_here(40).await);
     for txid in ["", "xyz", "00", &"0".repeat(63), &"g".repeat(64)] {
         let request = served.asked(pb::ExplainRequest { txid: txid.into() });
         let refused = served.pruner().explain(request).await.unwrap_err();
@@ -170,6 +180,24 @@ async fn nothing_is_changed_without_the_right_token() {
     served.stop();
 }
 
+#[tokio::test]
+async fn a_write_that_is_given_up_says_that_it_may_be_done_and_told_again_it_does_no_harm() {
+    let home = Home::new("\n[limits]\ntimeout_seconds = 1");
+    let served = home.serve("");
+    // Somebody else writes meanwhile.
+    let other = rusqlite::Connection::open(home.data.join("utxo/utxo.sqlite")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let request = pb::CreateRequest { height: 1, transactions: vec![coinbase(1, 1, 1)] };
+    let late = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    assert!(late.message().contains("may still be done; ask again"), "{late}");
+    assert!(!served.is_here(1).await);
+    other.execute_batch("ROLLBACK").unwrap();
+    // The first one is in front of this one.
+    assert_eq!(served.create(1, vec![coinbase(1, 1, 1)]).await, ["OUTCOME_WAS_THERE"]);
+    served.stop();
+}
+
 #[test]
 fn a_database_that_is_none_ends_the_start_with_a_clear_error() {
     let home = Home::new("");
@@ -178,8 +206,8 @@ fn a_database_that_is_none_ends_the_start_with_a_clear_error() {
     std::fs::write(&file, "this is no database, whatever its name says".repeat(100)).unwrap();
     let serve = "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0";
     let before = std::fs::read(&file).unwrap();
-    run(&home.data, serve).ends(7).complains("the UTXO records cannot be opened");
-    run(&home.data, "utxo status").ends(7).complains("cannot be opened");
+    run(&home.data, serve).ends(9).complains("the UTXO records cannot be opened");
+    run(&home.data, "utxo status").ends(9).complains("cannot be opened");
     assert_eq!(std::fs::read(&file).unwrap(), before);
     // Of another kind, and a directory in its place.
     std::fs::remove_file(&file).unwrap();

@@ -2,8 +2,8 @@
 
 use tempfile::tempdir;
 
-use crate::tool::{ask, run};
-use crate::utxo_rig::{Home, coinbase, shown, spend};
+use crate::tool::{SmallDisk, ask, run};
+use crate::utxo_rig::{Home, PATIENCE, Served, coinbase, shown, spend};
 
 fn says(home: &Home, words: &str, texts: &[&str]) {
     let said = run(&home.data, words).ends(0);
@@ -96,6 +96,23 @@ async fn a_prune_beside_a_service_is_the_services_own() {
 }
 
 #[tokio::test]
+async fn a_service_that_has_heard_nothing_of_its_chain_is_not_ready_and_lives() {
+    // Nobody listens at that port.
+    let home = Home::new("blockchain_url = \"http://127.0.0.1:1\"");
+    let served = home.serve("");
+    served.health("", false).await;
+    let (code, told) = served.get("/readyz");
+    assert_eq!(code, 503, "{told}");
+    assert!(told.contains("nothing was heard of the chain since the start"), "{told}");
+    assert_eq!(served.get("/healthz").0, 200);
+    served.block(3).await;
+    served.health("", true).await;
+    assert_eq!(served.get("/readyz").0, 200);
+    served.stop();
+    assert_eq!(ask(&home.data, "utxo status")["ready"], true, "a command listens to nobody");
+}
+
+#[tokio::test]
 async fn a_second_service_on_the_same_directory_is_refused() {
     let home = Home::new("");
     let served = home.serve("");
@@ -119,6 +136,9 @@ fn commands_make_nothing_where_there_is_nothing() {
     let words = format!("utxo status --store sqlite://{}", file.display());
     run(&data, &words).ends(1).complains("named.sqlite");
     assert!(!file.exists());
+    std::fs::write(&file, "").unwrap();
+    run(&data, &words).ends(1).complains("named.sqlite");
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
 }
 
 #[tokio::test]
@@ -130,5 +150,37 @@ async fn a_node_can_be_made_in_a_directory_that_had_records_first() {
     assert_eq!(ask(&home.data, "status")["head"], serde_json::Value::Null);
     assert_eq!(ask(&home.data, "utxo status")["counts"]["records"], 0);
     node.stop();
+    served.stop();
+}
+
+#[tokio::test]
+async fn a_prune_that_finds_the_disk_full_says_so_and_is_tried_again_by_itself() {
+    let Some(disk) = SmallDisk::mount(24) else { return };
+    let data = disk.data();
+    std::fs::create_dir(&data).unwrap();
+    let settings = "[utxo]\nblock_height_retention = 10\ncoinbase_maturity = 2\n";
+    std::fs::write(data.join("secateur.toml"), settings).unwrap();
+    let served = Served::start(&data, "");
+    let coins: Vec<_> = (1..=2_000).map(|number| coinbase(number, 1, 1)).collect();
+    served.create(1, coins).await;
+    let spends = (1..=2_000).map(|number| spend(10_000 + number, &[(number, 0)], Some(5)));
+    served.create(5, spends.collect()).await;
+    disk.fill();
+    assert!(served.block(15).await);
+    let failed = async {
+        loop {
+            if let Some(error) = served.status().await.last_error {
+                return error;
+            }
+        }
+    };
+    let error = tokio::time::timeout(PATIENCE, failed).await.expect("it never fails");
+    assert!(error.contains("full") && error.contains("tried again by itself"), "{error}");
+    run(&data, "utxo prune --yes").ends(8).complains("Free some space");
+    assert_eq!(served.status().await.processed, None);
+    // No other event comes.
+    disk.empty();
+    served.processed(15).await;
+    assert!(!served.is_here(1).await && served.is_here(10_001).await);
     served.stop();
 }

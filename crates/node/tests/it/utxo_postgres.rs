@@ -4,9 +4,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
+use secateur_proto::teranode::pruner::EmptyMessage;
+use secateur_proto::teranode::pruner::pruner_api_client::PrunerApiClient;
 use secateur_proto::utxo::v1 as pb;
 use tonic::Code;
 
+use crate::http_client::send;
 use crate::postgres::{self, Server, Stop};
 use crate::tool::{ask, run, secateur};
 use crate::utxo_rig::{Home, coinbase, id, shown, spend};
@@ -46,7 +49,17 @@ async fn a_database_that_is_down_is_waited_for_at_the_start_and_survived_afterwa
     let mut words = secateur(&home.data, "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0");
     let mut waiting = words.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(waiting.stderr.take().unwrap()).lines();
-    assert!(log.any(|line| line.unwrap().contains("are waited for")), "it does not wait");
+    let line = log.find(|line| line.as_ref().unwrap().contains("are waited for"));
+    let line = line.expect("it does not wait").unwrap();
+    // Meanwhile it lives, says what it waits for, and leaves nobody without an answer.
+    let http = line.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect(&line);
+    assert_eq!(send(http, "GET /healthz", &[], b"").status, 200);
+    let told = send(http, "GET /readyz", &[], b"");
+    let reason = String::from_utf8(told.body).unwrap();
+    assert_eq!(told.status, 503, "{reason}");
+    assert!(reason.contains("waited for: ") && reason.contains("PostgreSQL"), "{reason}");
+    assert_eq!(send(http, "GET /metrics", &[], b"").status, 503);
+    run(&home.data, "utxo status").ends(10).complains("waits for its database");
     server.run();
     assert!(log.any(|line| line.unwrap().contains("the UTXO service is up")), "it never comes up");
     waiting.kill().unwrap();
@@ -59,9 +72,20 @@ async fn a_database_that_is_down_is_waited_for_at_the_start_and_survived_afterwa
     let request = served.asked(pb::SpendRequest { height: 6, txid: id(11).to_vec().into() });
     let refused = served.store().spend(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    // Whoever asks how it is hears of it; that it lives is not in doubt.
+    served.health("", false).await;
+    let (code, told) = served.get("/readyz");
+    assert_eq!(code, 503, "{told}");
+    assert!(told.contains("the store does not answer: "), "{told}");
+    let mut api = PrunerApiClient::new(served.channel.clone());
+    let health = api.health_grpc(EmptyMessage {}).await.unwrap().into_inner();
+    assert!(!health.ok && health.details.contains("does not answer"), "{health:?}");
+    assert_eq!(served.get("/healthz").0, 200);
     // The run fails, and is tried again by itself.
     assert!(served.block(15).await);
     server.run();
+    served.health("", true).await;
+    assert_eq!(served.get("/readyz").0, 200);
     served.processed(15).await;
     assert!(!served.is_here(1).await && served.is_here(11).await);
     served.stop();

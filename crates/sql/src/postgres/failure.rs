@@ -19,6 +19,7 @@ fn may_pass(state: &SqlState) -> bool {
 
 /// An error of the connection or of a statement.
 fn failure(doing: &str, error: &tokio_postgres::Error) -> SqlError {
+    let is_full = error.code() == Some(&SqlState::DISK_FULL);
     let (reason, retryable) = if let Some(db) = error.as_db_error() {
         let hint = db.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let text = format!("{} [{}]{hint}", db.message(), db.code().code());
@@ -36,7 +37,7 @@ fn failure(doing: &str, error: &tokio_postgres::Error) -> SqlError {
         (format!("{error}{cause}"), !lasting)
     };
     let reason = format!("PostgreSQL, while {doing}: {reason}; nothing of it was written");
-    SqlError::Failed { reason, retryable }
+    if is_full { SqlError::Full { reason } } else { SqlError::Failed { reason, retryable } }
 }
 
 /// No connection could be had.

@@ -38,15 +38,24 @@ const PRAGMAS: [(&str, &str); 6] = [
     ("foreign_keys", "OFF"),
 ];
 
-/// Whether somebody else has the file at the moment.
-fn is_busy(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+/// What an error of SQLite means, told in these words.
+fn meant(error: &rusqlite::Error, reason: String) -> SqlError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => SqlError::Full { reason },
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            SqlError::Unreadable { reason }
+        }
+        // Somebody else has the file at the moment.
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            SqlError::Failed { reason, retryable: true }
+        }
+        _ => SqlError::lasting(reason),
+    }
 }
 
 impl From<rusqlite::Error> for SqlError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Failed { reason: format!("SQLite: {error}"), retryable: is_busy(&error) }
+        meant(&error, format!("SQLite: {error}"))
     }
 }
 
@@ -185,7 +194,7 @@ fn make(path: &Path) -> Result<(), SqlError> {
 }
 
 fn cannot_open(path: &Path, error: &rusqlite::Error) -> SqlError {
-    SqlError::Failed { reason: not_opened(path, error), retryable: is_busy(error) }
+    meant(error, not_opened(path, error))
 }
 
 fn not_opened(path: &Path, error: &dyn std::error::Error) -> String {

@@ -66,6 +66,24 @@ async fn a_file_and_its_log_are_their_owners_alone_unless_somebody_said_otherwis
 }
 
 #[tokio::test]
+async fn a_full_disk_may_have_room_later_and_a_file_that_is_none_never_reads() {
+    let (dir, path, store) = new();
+    // As many pages as the file has, which is how SQLite tells of a disk that has no more.
+    let full = Sqlite::open(&path, &STORE, &[("max_page_count", "1")]).unwrap();
+    let fill = |connection: &mut Connection| -> Result<(), SqlError> {
+        connection.execute("INSERT INTO meta VALUES ('long', hex(zeroblob(9000)))", [])?;
+        Ok(())
+    };
+    let error = full.write(fill).await.unwrap_err();
+    assert!(matches!(error, SqlError::Full { .. }) && error.is_retryable(), "{error}");
+    store.write(fill).await.unwrap();
+    let none = dir.path().join("none.sqlite");
+    std::fs::write(&none, "this is no database".repeat(100)).unwrap();
+    let error = Sqlite::open(&none, &STORE, &[]).unwrap_err();
+    assert!(matches!(error, SqlError::Unreadable { .. }) && !error.is_retryable(), "{error}");
+}
+
+#[tokio::test]
 async fn a_file_of_another_kind_or_version_is_refused_and_left_alone() {
     let (dir, path, store) = new();
     add(&store, 1).await.unwrap();

@@ -44,7 +44,7 @@ use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
-use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
 
 use self::cluster::Cluster;
 use self::records::{Change, Name, Outcome, Records, Write};
@@ -125,6 +125,7 @@ impl<R: Records> UtxoStore for Engine<R> {
         txs: Vec<NewTx>,
         height: Height,
     ) -> Result<Vec<Result<Created, UtxoError>>, UtxoError> {
+        check_outputs(txs.iter().map(|tx| tx.outputs))?;
         self.create_all(&txs, height).await
     }
 

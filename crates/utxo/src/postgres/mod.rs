@@ -25,7 +25,7 @@ use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
-use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
 
 use pace::Pace;
 use trip::retried;
@@ -99,6 +99,7 @@ impl UtxoStore for PostgresStore {
         txs: Vec<NewTx>,
         height: Height,
     ) -> Result<Vec<Result<Created, UtxoError>>, UtxoError> {
+        check_outputs(txs.iter().map(|tx| tx.outputs))?;
         if txs.is_empty() {
             return Ok(Vec::new());
         }

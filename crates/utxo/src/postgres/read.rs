@@ -60,6 +60,9 @@ pub(super) const COUNTS: &str = "select \
     (select count(*) from utxo_txs where delete_at <= $1), \
     (select count(*) from utxo_txs where preserve_until is not null), \
     (select count(*) from utxo_txs where cut)";
+/// So many records are counted; whether there are more the statistics say.
+const COUNTED: i64 = 10_000;
+pub(super) const SOME: &str = "select count(*) from (select 1 from utxo_txs limit $1) some";
 /// How many records there are the statistics say at once, and the last `vacuum` otherwise. What is free
 /// is what their average width leaves of the pages.
 pub(super) const SIZES: &str = "select records, \
@@ -309,12 +312,15 @@ pub(super) async fn counts(client: &Client, height: Height) -> Result<Counts, Ut
     let height = codec::stored(height).unwrap_or(i64::MAX);
     let counts = query(client, COUNTS, &[&height]).await?;
     let sizes = query(client, SIZES, &[]).await?;
+    let some = query(client, SOME, &[&(COUNTED + 1)]).await?;
     let number = |rows: &[Row], at: usize| -> Result<u64, UtxoError> {
         let number: i64 = rows.first().map_or(Ok(0), |row| field(row, at))?;
         Ok(u64::try_from(number).unwrap_or(0))
     };
+    let some = number(&some, 0)?;
+    let all = if some > COUNTED.unsigned_abs() { number(&sizes, 0)?.max(some) } else { some };
     Ok(Counts {
-        records: number(&sizes, 0)?,
+        records: all,
         unmined: number(&counts, 0)?,
         due: number(&counts, 1)?,
         preserved: number(&counts, 2)?,

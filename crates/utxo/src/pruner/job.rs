@@ -101,16 +101,17 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Records a second.
-    pub fn rate(&self) -> u64 {
+    /// Records a second; nothing while none moves.
+    pub fn rate(&self) -> Option<u64> {
         let millis = u64::try_from(self.deleting.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.looked_at().saturating_mul(1000) / millis
+        let rate = self.looked_at().saturating_mul(1000) / millis;
+        (rate > 0).then_some(rate)
     }
 
     /// How much longer it takes at this rate.
     pub fn eta(&self) -> Option<Duration> {
         let left = self.due.saturating_sub(self.looked_at());
-        (self.rate() > 0).then(|| Duration::from_secs(left / self.rate()))
+        self.rate().and_then(|rate| left.checked_div(rate)).map(Duration::from_secs)
     }
 
     fn looked_at(&self) -> u64 {
@@ -177,7 +178,9 @@ mod tests {
         let done = Done { deleted: 200, ..Done::default() };
         let deleting = Duration::from_secs(2);
         let progress = Progress { due: 1000, done, deleting, ..Progress::default() };
-        assert_eq!((progress.rate(), progress.eta()), (100, Some(Duration::from_secs(8))));
-        assert_eq!(Progress::default().eta(), None);
+        assert_eq!((progress.rate(), progress.eta()), (Some(100), Some(Duration::from_secs(8))));
+        // While nothing moves nobody knows.
+        let still = Progress { done: Done::default(), ..progress };
+        assert_eq!((still.rate(), still.eta()), (None, None));
     }
 }

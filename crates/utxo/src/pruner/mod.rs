@@ -220,14 +220,13 @@ impl<S: UtxoStore> Pruner<S> {
         loop {
             tokio::time::sleep(self.settings.progress_interval).await;
             let Some(progress) = self.board.look() else { continue };
-            let left = progress.eta().map_or(0, |time| time.as_secs());
             tracing::info!(
                 height = progress.height,
                 phase = ?progress.phase,
                 deleted = progress.done.deleted,
                 due = progress.due,
                 per_second = progress.rate(),
-                seconds_left = left,
+                seconds_left = progress.eta().map(|left| left.as_secs()),
                 "pruning UTXO records"
             );
         }

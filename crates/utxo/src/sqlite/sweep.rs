@@ -93,7 +93,7 @@ pub(super) fn delete(
         };
         deleted += i64::from(fate == Some(Fate::Deleted));
         fates.push(fate);
-        if fates.len() % LOOK_UP == 0 && is_wanted() {
+        if fates.len().is_multiple_of(LOOK_UP) && is_wanted() {
             break;
         }
     }

@@ -18,6 +18,7 @@ macro_rules! conformance {
             what_cannot_be_spent_is_refused_and_nothing_changes,
             a_refused_transaction_does_not_keep_the_rest_of_a_batch_from_being_made,
             a_malformed_transaction_is_refused,
+            more_outputs_than_one_step_may_create_are_refused_as_a_whole,
             a_coinbase_ripens,
             a_record_is_dated_once_all_is_spent_and_it_is_mined_and_never_earlier_again,
             a_reorganisation_takes_the_date_away_and_starts_the_clock_again,

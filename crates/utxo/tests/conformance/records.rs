@@ -140,6 +140,22 @@ where
     assert!(!is_here(store, 2).await);
 }
 
+pub async fn more_outputs_than_one_step_may_create_are_refused_as_a_whole<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let most = secateur_utxo::MAX_CREATED_OUTPUTS;
+    let many = vec![coinbase(1, 1, block(1, 1)), coinbase(2, most, block(1, 1))];
+    let refused = store.create(many, 1).await.unwrap_err();
+    assert_eq!(refused.label(), "too_many_outputs", "{refused}");
+    assert!(!is_here(store, 1).await && !is_here(store, 2).await);
+    assert!(!refused.is_retryable());
+}
+
 pub async fn a_coinbase_ripens<S, F>(open: impl Fn(Rules) -> F)
 where
     S: UtxoStore,

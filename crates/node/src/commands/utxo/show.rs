@@ -76,17 +76,20 @@ pub(super) fn status(status: &pb::StatusResponse) -> String {
 
 fn running(sheet: &mut Sheet, progress: &pb::Progress) {
     let deleted = progress.done.as_ref().map_or(0, |done| done.deleted);
+    let rate = match progress.records_per_second {
+        0 => String::new(),
+        rate => format!(", {} a second", count(rate)),
+    };
     let left =
         progress.seconds_left.map_or_else(String::new, |left| format!(", {} left", span(left)));
     sheet.row(
         "running",
         format_args!(
-            "at height {}, phase {}: {} of {} gone, {} a second{left}",
+            "at height {}, phase {}: {} of {} gone{rate}{left}",
             count(progress.height),
             progress.phase,
             count(deleted),
-            records(progress.due),
-            count(progress.records_per_second)
+            records(progress.due)
         ),
     );
 }

@@ -81,7 +81,7 @@ fn progress(progress: &Progress) -> pb::Progress {
         phase: phase.into(),
         due: progress.due,
         done: Some(done(&progress.done)),
-        records_per_second: progress.rate(),
+        records_per_second: progress.rate().unwrap_or(0),
         seconds_left: progress.eta().map(|left| left.as_secs()),
     }
 }

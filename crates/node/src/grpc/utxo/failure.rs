@@ -52,10 +52,11 @@ pub(super) fn details(error: &UtxoError) -> pb::UtxoError {
 
 fn code(error: &UtxoError) -> Code {
     match error {
+        _ if error.is_disk_full() => Code::ResourceExhausted,
         _ if error.is_retryable() => Code::Unavailable,
         UtxoError::Unknown { .. } => Code::NotFound,
         UtxoError::Pruned { .. } => Code::OutOfRange,
-        UtxoError::Malformed { .. } => Code::InvalidArgument,
+        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } => Code::InvalidArgument,
         UtxoError::Damaged { .. } => Code::DataLoss,
         UtxoError::Store { .. } => Code::Internal,
         _ => Code::FailedPrecondition,
@@ -83,6 +84,9 @@ mod tests {
     fn what_may_pass_is_unavailable_and_what_does_not_read_back_is_lost() {
         let down = UtxoError::Store { reason: "down".into(), retryable: true };
         assert_eq!(status(&down).code(), Code::Unavailable);
+        let full = UtxoError::Full { reason: "no room".into() };
+        let phase = UtxoError::NotPreserved { height: 1, source: Box::new(full) };
+        assert_eq!(status(&phase).code(), Code::ResourceExhausted);
         assert_eq!(status(&UtxoError::store("no")).code(), Code::Internal);
         assert_eq!(status(&UtxoError::Unknown { txid: TxId([0; 32]) }).code(), Code::NotFound);
     }

@@ -5,7 +5,7 @@ use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::created::Outcome;
 use secateur_proto::utxo::v1::store_server::Store;
-use secateur_utxo::{Body, Created, FileKind, NewTx, TxId, UtxoError, UtxoStore};
+use secateur_utxo::{Body, Created, FileKind, NewTx, TxId, UtxoError, UtxoStore, check_outputs};
 use tonic::{Request, Response, Status};
 
 use super::pruner::noted;
@@ -182,6 +182,8 @@ impl<S: UtxoStore> Store for Api<S> {
     ) -> Result<Response<pb::CreateResponse>, Status> {
         let told = std::mem::take(&mut request.get_mut().transactions);
         bounded(told.len(), MOST_CREATED)?;
+        // Before any file is written.
+        check_outputs(told.iter().map(|tx| tx.outputs)).map_err(|error| failure::status(&error))?;
         let at = height(request.get_ref().height)?;
         let what = format!("{} at height {at}", plural(told.len() as u64, "transaction"));
         noted(self.entry(&request, "utxo.create", &what), self.make(told, at)).await

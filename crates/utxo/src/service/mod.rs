@@ -1,19 +1,25 @@
 //! A pruner at work: events come in, the latest height is pruned, one run at a time.
 
+mod standing;
+
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use secateur_core::Height;
-use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::UtxoError;
-use crate::events::{Event, Heard, Latest, StalePersister, TriggerMode, Watch};
+use crate::events::{Event, Heard, Latest, StalePersister, Watch};
 use crate::metrics::{Metrics, Unheard};
-use crate::pruner::{Job, Outcome, Plan, Progress, Pruner, Skip, Trigger};
+use crate::pruner::{Job, Outcome, Plan, Pruner, Skip, Trigger};
 use crate::store::{Counts, UtxoStore};
 use crate::types::{Record, TxId};
+
+pub use standing::{Following, Standing, Status};
+use standing::{State, lag};
 
 /// Under this name the store keeps the height that is processed.
 const PROCESSED: &str = "processed_height";
@@ -21,90 +27,8 @@ const PROCESSED: &str = "processed_height";
 const PERSISTED: &str = "persisted_height";
 /// How long a failed run waits before it is tried again, at first and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-
-/// How events are followed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Following {
-    /// Whether events set prunes off at all.
-    pub enabled: bool,
-    /// Which events do.
-    pub mode: TriggerMode,
-    /// Whether there is no block persister.
-    pub persister_absent: bool,
-    /// Blocks behind the head after which a persister that reported once is an alarm.
-    pub persister_stale_blocks: Height,
-    /// Blocks behind the head after which the service is not ready.
-    pub max_lag_blocks: Height,
-    /// Blocks that a chain may be ahead of what was known; what is further is taken for a mistake. 0: any.
-    pub max_jump_blocks: Height,
-}
-
-impl Default for Following {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            mode: TriggerMode::Auto,
-            persister_absent: false,
-            persister_stale_blocks: 100,
-            max_lag_blocks: 144,
-            max_jump_blocks: 10_000,
-        }
-    }
-}
-
-/// How a service stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Status {
-    /// What the database is.
-    pub store: String,
-    /// The place of external files.
-    pub files: Option<String>,
-    /// Whether events set prunes off.
-    pub enabled: bool,
-    /// Which events do.
-    pub mode: TriggerMode,
-    /// The top of the chain, as far as it is known.
-    pub head: Option<Height>,
-    /// What a persister last reported.
-    pub persisted: Option<Height>,
-    /// The last height that is processed.
-    pub processed: Option<Height>,
-    /// Blocks between the two.
-    pub lag_blocks: Option<Height>,
-    /// A persister that has fallen behind.
-    pub stale_persister: Option<StalePersister>,
-    /// Why the last run did not begin.
-    pub last_skip: Option<&'static str>,
-    /// What failed last; nothing once a run completed.
-    pub last_error: Option<String>,
-    /// The run that is under way.
-    pub running: Option<Progress>,
-    /// What the store holds; due is what is past its delete-at-height at the head, also where a
-    /// persister keeps it back.
-    pub counts: Counts,
-}
-
-/// Where a service stands towards its chain; whoever waits for a change holds on to it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// The top of the chain, as far as it is known.
-    pub head: Option<Height>,
-    /// What a persister last reported.
-    pub persisted: Option<Height>,
-    /// The last height that is processed.
-    pub processed: Option<Height>,
-    /// Why it is not ready: it does not keep up.
-    pub not_ready: Option<String>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    processed: Option<Height>,
-    last_skip: Option<Skip>,
-    last_error: Option<String>,
-    /// A height that was told last and is not believed.
-    doubted: Option<Height>,
-}
+/// How long the store is left alone between two looks whether it answers, and how long it has to.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// A pruner that follows a chain. Clones share it.
 #[derive(Debug, Clone)]
@@ -212,6 +136,7 @@ impl<S: UtxoStore> Service<S> {
                  check it, or set its absence in the configuration if it is gone for good"
             );
         }
+        self.0.state.lock().heard = true;
         if let Heard::Trigger(trigger) = heard
             && self.0.following.enabled
             && self.0.waiting.offer(trigger).is_some()
@@ -226,17 +151,42 @@ impl<S: UtxoStore> Service<S> {
     pub fn too_far(&self, height: Height) -> Option<Height> {
         let processed = self.0.state.lock().processed;
         let known = self.0.watch.lock().head().max(processed)?;
-        self.is_jump(known, height).then_some(known)
+        self.0.following.is_jump(known, height).then_some(known)
     }
 
-    fn is_jump(&self, from: Height, to: Height) -> bool {
-        let most = self.0.following.max_jump_blocks;
-        most > 0 && to.saturating_sub(from) > most
+    /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
+    /// A run that failed for a reason that may pass is tried again, unless a later height comes first.
+    pub async fn run(&self, stop: watch::Receiver<bool>) {
+        tokio::select! {
+            biased;
+            () = self.follow(stop) => {}
+            never = self.look_after_store() => match never {},
+        }
     }
 
-    /// Prunes what events ask for, until it is told to stop. A run that failed for a reason that may
-    /// pass is tried again, unless a later height comes first.
-    pub async fn run(&self, mut stop: watch::Receiver<bool>) {
+    /// Keeps in mind whether the store answers, for those who ask whether the service is ready.
+    async fn look_after_store(&self) -> Infallible {
+        loop {
+            let down = match timeout(LOOK.1, self.0.pruner.store().note(PROCESSED)).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
+            };
+            let was_down =
+                std::mem::replace(&mut self.0.state.lock().store_down, down.clone()).is_some();
+            match &down {
+                Some(reason) if !was_down => {
+                    tracing::warn!(reason, "the UTXO store does not answer");
+                }
+                None if was_down => tracing::info!("the UTXO store answers again"),
+                _ => {}
+            }
+            self.show();
+            tokio::time::sleep(LOOK.0).await;
+        }
+    }
+
+    async fn follow(&self, mut stop: watch::Receiver<bool>) {
         let mut pause = PATIENCE.0;
         let mut again: Option<Trigger> = None;
         loop {
@@ -283,7 +233,11 @@ impl<S: UtxoStore> Service<S> {
         match &ran {
             Err(why) => {
                 let (height, reason) = (trigger.height, why.name());
-                tracing::warn!(height, reason, "a prune did not begin; the next event tries again");
+                tracing::warn!(
+                    height,
+                    reason,
+                    "a prune did not begin; one that an event set off is tried again by itself"
+                );
                 self.skip(*why);
             }
             Ok((job, _)) => self.note(job).await,
@@ -345,7 +299,8 @@ impl<S: UtxoStore> Service<S> {
             if completed {
                 state.last_skip = None;
                 // What cannot have been processed is forgotten.
-                let before = state.processed.filter(|before| !self.is_beyond(head, *before));
+                let before =
+                    state.processed.filter(|before| !self.0.following.is_beyond(head, *before));
                 state.processed = before.max(Some(job.height));
             }
             state.processed.filter(|_| completed)
@@ -415,7 +370,7 @@ impl<S: UtxoStore> Service<S> {
         })
     }
 
-    /// Whether it keeps up; if not, why.
+    /// Whether its store answers, its chain was heard, and it keeps up; if not, why.
     pub fn ready(&self) -> Result<(), String> {
         self.0.standing.borrow().not_ready.clone().map_or(Ok(()), Err)
     }
@@ -425,11 +380,6 @@ impl<S: UtxoStore> Service<S> {
         self.0.pruner.store().get(txid).await
     }
 
-    /// Whether a height that is processed is far above the chain's top: then a wrong one was pruned.
-    fn is_beyond(&self, head: Option<Height>, processed: Height) -> bool {
-        head.is_some_and(|head| self.is_jump(head, processed))
-    }
-
     fn show(&self) {
         // Looked at inside, so that of two who tell at the same time the later one tells the latest.
         self.0.standing.send_if_modified(|known| {
@@ -437,42 +387,17 @@ impl<S: UtxoStore> Service<S> {
                 let watch = self.0.watch.lock();
                 (watch.head(), watch.persisted(), watch.stale().is_some())
             };
-            let (processed, doubted) = {
+            let (processed, not_ready) = {
                 let state = self.0.state.lock();
-                (state.processed, state.doubted)
+                (state.processed, state.not_ready(&self.0.following, head))
             };
-            let behind = lag(head, processed);
-            self.0.metrics.chain(behind, processed, stale);
-            let most = self.0.following.max_lag_blocks;
-            let late = behind.filter(|behind| self.0.following.enabled && *behind > most);
-            let late = late.map(|behind| {
-                format!("{behind} blocks behind the head; at most {most} are allowed")
-            });
-            let beyond = processed.filter(|processed| self.is_beyond(head, *processed));
-            let beyond = beyond.map(|processed| {
-                format!(
-                    "height {processed} is said to be processed, far above the head: a wrong height was \
-                     pruned, and nothing goes on by itself. A prune by hand at the head begins from there"
-                )
-            });
-            let doubted = doubted.map(|height| {
-                format!(
-                    "height {height} was told, far above what is known, and is taken for a mistake; \
-                     utxo.max_jump_blocks says how far is too far"
-                )
-            });
-            let not_ready = beyond.or(doubted).or(late);
+            self.0.metrics.chain(lag(head, processed), processed, stale);
             let now = Standing { head, persisted, processed, not_ready };
             let changed = *known != now;
             *known = now;
             changed
         });
     }
-}
-
-fn lag(head: Option<Height>, processed: Option<Height>) -> Option<Height> {
-    // A chain's first block has height 0, so that nothing processed is one more.
-    head.map(|head| processed.map_or(head.saturating_add(1), |done| head.saturating_sub(done)))
 }
 
 async fn after(pause: Duration, trigger: Option<Trigger>) -> Trigger {

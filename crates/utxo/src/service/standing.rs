@@ -1,0 +1,149 @@
+//! How a service stands: what it follows, what it keeps in mind, and what keeps it from being ready.
+
+use secateur_core::Height;
+use serde::Serialize;
+
+use crate::events::{StalePersister, TriggerMode};
+use crate::pruner::{Progress, Skip};
+use crate::store::Counts;
+
+/// How events are followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Following {
+    /// Whether events set prunes off at all.
+    pub enabled: bool,
+    /// Which events do.
+    pub mode: TriggerMode,
+    /// Whether there is no block persister.
+    pub persister_absent: bool,
+    /// Blocks behind the head after which a persister that reported once is an alarm.
+    pub persister_stale_blocks: Height,
+    /// Blocks behind the head after which the service is not ready.
+    pub max_lag_blocks: Height,
+    /// Blocks that a chain may be ahead of what was known; what is further is taken for a mistake. 0: any.
+    pub max_jump_blocks: Height,
+    /// Whether a chain is subscribed to: until something is heard of it, the service is not ready.
+    pub awaits_chain: bool,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            mode: TriggerMode::Auto,
+            persister_absent: false,
+            persister_stale_blocks: 100,
+            max_lag_blocks: 144,
+            max_jump_blocks: 10_000,
+            awaits_chain: false,
+        }
+    }
+}
+
+/// How a service stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// What the database is.
+    pub store: String,
+    /// The place of external files.
+    pub files: Option<String>,
+    /// Whether events set prunes off.
+    pub enabled: bool,
+    /// Which events do.
+    pub mode: TriggerMode,
+    /// The top of the chain, as far as it is known.
+    pub head: Option<Height>,
+    /// What a persister last reported.
+    pub persisted: Option<Height>,
+    /// The last height that is processed.
+    pub processed: Option<Height>,
+    /// Blocks between the two.
+    pub lag_blocks: Option<Height>,
+    /// A persister that has fallen behind.
+    pub stale_persister: Option<StalePersister>,
+    /// Why the last run did not begin.
+    pub last_skip: Option<&'static str>,
+    /// What failed last; nothing once a run completed.
+    pub last_error: Option<String>,
+    /// The run that is under way.
+    pub running: Option<Progress>,
+    /// What the store holds; due is what is past its delete-at-height at the head, also where a
+    /// persister keeps it back.
+    pub counts: Counts,
+}
+
+/// Where a service stands towards its chain; whoever waits for a change holds on to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The top of the chain, as far as it is known.
+    pub head: Option<Height>,
+    /// What a persister last reported.
+    pub persisted: Option<Height>,
+    /// The last height that is processed.
+    pub processed: Option<Height>,
+    /// Why it is not ready: its store does not answer, its chain was not heard, or it does not keep up.
+    pub not_ready: Option<String>,
+}
+
+/// What a service keeps in mind.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) processed: Option<Height>,
+    pub(super) last_skip: Option<Skip>,
+    pub(super) last_error: Option<String>,
+    /// A height that was told last and is not believed.
+    pub(super) doubted: Option<Height>,
+    /// Whether anything was heard of the chain since the start.
+    pub(super) heard: bool,
+    /// Why the store did not answer when it was last looked at.
+    pub(super) store_down: Option<String>,
+}
+
+impl Following {
+    /// Whether a chain does not go so far at once.
+    pub(super) const fn is_jump(&self, from: Height, to: Height) -> bool {
+        self.max_jump_blocks > 0 && to.saturating_sub(from) > self.max_jump_blocks
+    }
+
+    /// Whether a height that is processed is far above the chain's top: then a wrong one was pruned.
+    pub(super) fn is_beyond(&self, head: Option<Height>, processed: Height) -> bool {
+        head.is_some_and(|head| self.is_jump(head, processed))
+    }
+}
+
+impl State {
+    /// What keeps a service from being ready.
+    pub(super) fn not_ready(&self, following: &Following, head: Option<Height>) -> Option<String> {
+        if let Some(reason) = &self.store_down {
+            return Some(format!("the store does not answer: {reason}"));
+        }
+        if let Some(processed) = self.processed.filter(|height| following.is_beyond(head, *height))
+        {
+            return Some(format!(
+                "height {processed} is said to be processed, far above the head: a wrong height was \
+                 pruned, and nothing goes on by itself. A prune by hand at the head begins from there"
+            ));
+        }
+        if let Some(height) = self.doubted {
+            return Some(format!(
+                "height {height} was told, far above what is known, and is taken for a mistake; \
+                 utxo.max_jump_blocks says how far is too far"
+            ));
+        }
+        if !following.enabled {
+            return None;
+        }
+        if following.awaits_chain && !self.heard {
+            return Some("nothing was heard of the chain since the start".into());
+        }
+        let most = following.max_lag_blocks;
+        let behind = lag(head, self.processed).filter(|behind| *behind > most)?;
+        Some(format!("{behind} blocks behind the head; at most {most} are allowed"))
+    }
+}
+
+/// Blocks between the two.
+pub(super) fn lag(head: Option<Height>, processed: Option<Height>) -> Option<Height> {
+    // A chain's first block has height 0, so that nothing processed is one more.
+    head.map(|head| processed.map_or(head.saturating_add(1), |done| head.saturating_sub(done)))
+}
