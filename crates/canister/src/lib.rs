@@ -21,7 +21,7 @@ pub use serde_bytes::{ByteArray, ByteBuf};
 pub use types::*;
 
 /// The interface as the code has it, for tools that ask the wasm for it.
-#[expect(clippy::wildcard_imports, reason = "whatever the interface names")]
+#[allow(clippy::wildcard_imports, reason = "whatever the interface names")]
 mod interface {
     use crate::*;
 
