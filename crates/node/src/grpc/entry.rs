@@ -54,6 +54,8 @@ impl Entry {
         mut self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        // If it is not waited for to its end.
+        self.outcome = Some("given up; it may still be done".into());
         let answer = work.await;
         self.around_answer(answer)
     }

@@ -192,6 +192,8 @@ async fn a_write_that_is_given_up_says_that_it_may_be_done_and_told_again_it_doe
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
     assert!(late.message().contains("may still be done; ask again"), "{late}");
     assert!(!served.is_here(1).await);
+    let log = std::fs::read_to_string(home.data.join("utxo/audit.log")).unwrap();
+    assert!(log.contains("given up; it may still be done"), "{log}");
     other.execute_batch("ROLLBACK").unwrap();
     // The first one is in front of this one.
     assert_eq!(served.create(1, vec![coinbase(1, 1, 1)]).await, ["OUTCOME_WAS_THERE"]);
