@@ -53,6 +53,13 @@ fn size(len: usize) -> u32 {
     u32::try_from(len).unwrap()
 }
 
+/// An amount as the system writes it: 128 bits, the lowest first.
+fn cycles(amount: u128) -> [u8; 16] {
+    let mut bytes = amount.to_be_bytes();
+    bytes.reverse();
+    bytes
+}
+
 fn small(address: u64) -> Result<u32, Error> {
     u32::try_from(address).map_err(|_| trap("outside of the heap"))
 }
@@ -205,14 +212,14 @@ fn link_calls(linker: &mut Linker<World>) -> Linked {
         "ic0",
         "cost_call",
         |mut caller: In<'_>, _: u64, _: u64, to: u32| -> Result<(), Error> {
-            write(&mut caller, to, &1_000_000_u128.to_le_bytes())
+            write(&mut caller, to, &cycles(1_000_000))
         },
     )?;
     linker.func_wrap(
         "ic0",
         "canister_liquid_cycle_balance128",
         |mut caller: In<'_>, to: u32| -> Result<(), Error> {
-            write(&mut caller, to, &1_000_000_000_000_u128.to_le_bytes())
+            write(&mut caller, to, &cycles(1_000_000_000_000))
         },
     )?;
     Ok(())

@@ -62,7 +62,7 @@ pub(super) const COUNTS: &str = "select \
     (select count(*) from utxo_txs where cut)";
 /// So many records are counted; whether there are more the statistics say.
 const COUNTED: i64 = 10_000;
-pub(super) const SOME: &str = "select count(*) from (select 1 from utxo_txs limit $1) some";
+pub(super) const SOME: &str = "select count(*) from (select 1 from utxo_txs limit $1) few";
 /// How many records there are the statistics say at once, and the last `vacuum` otherwise. What is free
 /// is what their average width leaves of the pages.
 pub(super) const SIZES: &str = "select records, \
