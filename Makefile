@@ -13,12 +13,12 @@ FUZZ_SECONDS ?= 15
 FEATURES := --features secateur-sidecar/libp2p,secateur/aerospike
 NAME ?=
 
-.PHONY: demo test prepare lint unit programme fuzz bench docs e2e-s3 e2e-aerospike
+.PHONY: demo test prepare lint unit canister canister-test programme fuzz bench docs e2e-s3 e2e-aerospike
 
 demo:
 	$(CARGO) run --release -- demo
 
-test: prepare lint unit programme fuzz
+test: prepare lint unit canister-test programme fuzz
 	@echo "everything passed"
 
 # Installs what the tests need on Debian when root, and says what is missing otherwise.
@@ -35,6 +35,14 @@ unit:
 	scripts/test --workspace --exclude secateur-sim $(FEATURES) --locked
 	SECATEUR_TEST_LAYOUT=packed scripts/test -p secateur-sim --locked
 	SECATEUR_TEST_LAYOUT=per-block scripts/test -p secateur-sim --locked
+
+# The wasm, target/canister/secateur.wasm (docs/canister.md).
+canister:
+	scripts/canister
+
+# In a host that meters it; where no toolchain is to be had it says that it skipped them.
+canister-test:
+	scripts/canister test
 
 programme:
 	$(SIM) crash --images $(CRASH_IMAGES)
