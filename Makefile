@@ -10,7 +10,7 @@ SIDECAR_SEEDS ?= 300
 FUZZ_SECONDS ?= 15
 # Optional features that are linted and tested with the rest: in runs of their own most of what they share
 # with it would be compiled twice. The product is built without them, and so is the simulator.
-FEATURES := --features secateur-sidecar/libp2p,secateur/aerospike
+FEATURES := --features secateur-sidecar/libp2p,secateur/aerospike,secateur/ic
 NAME ?=
 
 .PHONY: demo test prepare lint unit canister canister-test programme fuzz bench docs e2e-s3 e2e-aerospike
@@ -42,7 +42,7 @@ canister:
 
 # In a host that meters it; where no toolchain is to be had it says that it skipped them.
 canister-test:
-	scripts/canister test
+	CANISTER_TESTED="--workspace --exclude secateur-sim $(FEATURES)" scripts/canister test
 
 programme:
 	$(SIM) crash --images $(CRASH_IMAGES)

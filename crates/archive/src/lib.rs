@@ -26,6 +26,7 @@ mod remote;
 mod rivals;
 mod settings;
 mod stage;
+mod tls;
 mod url;
 mod verify;
 
@@ -45,5 +46,6 @@ pub use part::{
     read_part,
 };
 pub use settings::{Credentials, Retry, S3Settings, Settings, check_endpoint, read_secret};
+pub use tls::install_tls_provider;
 pub use url::ArchiveUrl;
 pub use verify::{Depth, Finding, Leftovers, Progress, VerifyOptions, VerifyReport};

@@ -102,8 +102,7 @@ impl Retry {
 
 /// A client for a bucket.
 pub(crate) fn s3_client(bucket: &str, settings: &Settings) -> Result<Arc<AmazonS3>, ArchiveError> {
-    // A client with TLS needs a provider of cryptography; an error says that one is there already.
-    rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
+    crate::install_tls_provider();
     let mut builder = AmazonS3Builder::from_env();
     if let Credentials::File(path) = &settings.s3.credentials {
         // What the environment says of identities must not win over the file.

@@ -2,22 +2,6 @@
 
 use crate::types::Error;
 
-/// Calls that change something.
-const WRITES: [&str; 12] = [
-    "ack_exported",
-    "append",
-    "append_begin",
-    "append_chunk",
-    "append_commit",
-    "drop_tx",
-    "prune_now",
-    "queue_tx",
-    "register_consumer",
-    "remove_consumer",
-    "set_prune_policy",
-    "set_pruning_enabled",
-];
-
 /// Refuses whoever is no controller; the anonymous caller never is one.
 pub(crate) fn controllers_only() -> Result<(), Error> {
     let caller = ic_cdk::api::msg_caller();
@@ -28,13 +12,13 @@ pub(crate) fn controllers_only() -> Result<(), Error> {
     Err(Error::Forbidden { reason })
 }
 
-/// Asked of calls from outside before they cost anything. Calls of other canisters do not come by
-/// here, so every write asks again.
+/// Asked of every message from outside that goes through consensus, before it costs anything. Queries
+/// do not come by here, so whoever only reads is never asked; a query that is sent as such a message
+/// would be paid for by the canister. Calls of other canisters do not come by either, so every write
+/// asks again.
 #[ic_cdk::inspect_message]
 fn inspect_message() {
-    let method = ic_cdk::api::msg_method_name();
-    let writes = WRITES.contains(&method.as_str());
-    if !writes || controllers_only().is_ok() {
+    if controllers_only().is_ok() {
         ic_cdk::api::accept_message();
     }
 }

@@ -3,14 +3,18 @@
 #![expect(clippy::needless_pass_by_value, reason = "arguments come decoded, by value")]
 
 use secateur_core::{MAX_EXPORT_BYTES, Segment};
+use secateur_store::StoreError;
 use serde_bytes::{ByteArray, ByteBuf};
 
 use crate::access::controllers_only;
 use crate::types::{
-    Appended, Block, BlockHead, Cursor, Error, ExportReply, KeptBlock, Piece, Plan, PruneOutcome,
-    PrunePolicy, PruneStatus, Queued, Strength, tx_id,
+    Appended, Block, BlockHead, BlockMeta, Cursor, Error, ExportReply, KeptBlock, MAX_TICK_OPS,
+    Piece, Plan, PruneOutcome, PrunePolicy, PruneStatus, Queued, StopReason, Strength, tx_id,
 };
 use crate::{append as pieces, state, work};
+
+/// What a plan looks at: about ten ticks of the usual size.
+const PLAN_OPS: u64 = 50_000;
 
 /// A name of a consumer is no longer than this: the argument comes from outside.
 const MAX_NAME: usize = 256;
@@ -49,6 +53,12 @@ fn get_block(height: u64) -> Result<KeptBlock, Error> {
     Ok(kept)
 }
 
+/// What names a block: for readers of the export, whose chunks do not tell it.
+#[ic_cdk::query]
+fn get_block_meta(height: u64) -> Result<BlockMeta, Error> {
+    Ok(state::with(|store| store.get_record(height))?.meta.into())
+}
+
 /// The receipt of a transaction.
 #[ic_cdk::query]
 fn get_receipt(id: ByteArray<32>) -> Result<ByteBuf, Error> {
@@ -74,10 +84,10 @@ fn get_prune_status() -> Result<PruneStatus, Error> {
     Ok(status)
 }
 
-/// What a prune would do now.
+/// What a prune would do now, in its first ten messages or so; `MaxOps` says that there would be more.
 #[ic_cdk::query]
 fn prune_plan() -> Result<Plan, Error> {
-    Ok(state::with(state::History::prune_plan)?.into())
+    Ok(state::with(|store| store.prune_plan_within(PLAN_OPS))?.into())
 }
 
 fn appended(block: &secateur_core::Block) -> Result<Appended, Error> {
@@ -148,19 +158,33 @@ fn set_pruning_enabled(enabled: bool) -> Result<(), Error> {
 }
 
 /// Prunes once, whether or not the kill switch is on: a tick, or so much of one; 0 is all of it. Policy
-/// and holds are obeyed.
+/// and holds are obeyed. Where ids wait to be sealed that comes first, in a message of its own: then
+/// nothing is cut, and `MaxOps` says that the next call goes on.
 #[ic_cdk::update]
 fn prune_now(max_ops: u64) -> Result<PruneOutcome, Error> {
     controllers_only()?;
     let outcome = state::with(|store| {
+        if store.seal_due() && seals(store)? {
+            let totals = secateur_core::Totals::default();
+            return Ok(PruneOutcome { totals: totals.into(), stop: StopReason::MaxOps });
+        }
         // A message has no room for more than a tick.
-        let most = store.policy().max_ops_per_tick;
+        let most = store.policy().max_ops_per_tick.min(MAX_TICK_OPS);
         let outcome = store.prune_now(if max_ops == 0 { most } else { max_ops.min(most) })?;
-        store.settle()?;
         Ok(PruneOutcome { totals: outcome.totals.into(), stop: outcome.stop.into() })
     })?;
-    work::follow_up();
+    // It frees what was cut, and goes on with what is due.
+    work::schedule();
     Ok(outcome)
+}
+
+/// Seals an epoch; whether it did is the answer. Where there is no room for its run it is not sealed, and
+/// its blocks can be cut all the same.
+fn seals(store: &state::History) -> Result<bool, StoreError> {
+    match store.seal_one() {
+        Err(StoreError::DiskFull { .. }) => Ok(false),
+        sealed => sealed,
+    }
 }
 
 fn check_name(name: &str) -> Result<(), Error> {
@@ -182,12 +206,16 @@ fn register_consumer(name: String, strength: Strength) -> Result<(), Error> {
 #[ic_cdk::update]
 fn remove_consumer(name: String) -> Result<bool, Error> {
     controllers_only()?;
-    Ok(state::with(|store| store.remove_consumer(&name))?)
+    let removed = state::with(|store| store.remove_consumer(&name))?;
+    work::follow_up();
+    Ok(removed)
 }
 
 /// Says that a consumer has everything up to a height. What it has now is the answer.
 #[ic_cdk::update]
 fn ack_exported(name: String, height: u64) -> Result<u64, Error> {
     controllers_only()?;
-    Ok(state::with(|store| store.ack_exported(&name, height))?)
+    let acked = state::with(|store| store.ack_exported(&name, height))?;
+    work::follow_up();
+    Ok(acked)
 }

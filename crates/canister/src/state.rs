@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ic_stable_structures::DefaultMemoryImpl;
 use secateur_core::PrunePolicy;
 use secateur_store::ground::stable::{self, StableArena, StableIndex};
-use secateur_store::{ClassTable, Clock, Family, Settings, Store, StoreConfig, StoreError};
+use secateur_store::{ClassTable, Clock, Family, Settings, Slices, Store, StoreConfig, StoreError};
 
-use crate::types::InitArgs;
+use crate::types::{InitArgs, MAX_TICK_OPS};
 use crate::work;
 
 /// The store on stable memory.
@@ -20,6 +20,15 @@ const EPOCH_IDS: u64 = 1 << 16;
 /// Bytes of a region: an eighth of the smallest budget. The smaller they are the less of a budget is lost
 /// to the ones that are half empty; a canister has megabytes where a node has gigabytes.
 const REGION: u32 = 256 * 1024;
+
+/// What a message has room for. Ids that are not sealed are read back after an upgrade: no more than those
+/// of so many blocks, or so many bytes. The figures are measured (`docs/canister.md`).
+const SLICES: Slices = Slices {
+    tick_ops: MAX_TICK_OPS,
+    epoch_blocks: 4096,
+    epoch_bytes: 16 * 1024 * 1024,
+    merge_ids: 1 << 18,
+};
 
 thread_local! {
     static HISTORY: RefCell<Option<History>> = const { RefCell::new(None) };
@@ -72,7 +81,7 @@ fn open() -> Result<History, StoreError> {
 fn take_over(store: Result<History, StoreError>) {
     match store {
         Ok(store) => {
-            store.seal_apart();
+            store.work_in_slices(SLICES);
             store.on_prune_due(work::ring);
             HISTORY.set(Some(store));
             work::arm();
@@ -90,6 +99,11 @@ fn init(args: InitArgs) {
 #[ic_cdk::post_upgrade]
 fn post_upgrade() {
     take_over(open());
+    // Now, when there is most room for it; what a query reads back is forgotten with it.
+    let read = with(History::read_ids);
+    if let Err(error) = read {
+        ic_cdk::api::debug_print(format!("secateur: ids were not read back: {error}"));
+    }
     // What the last version left in the middle goes on at once.
     work::schedule();
 }

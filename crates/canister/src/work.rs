@@ -1,7 +1,8 @@
 //! Work that is nobody's call: sealing and pruning, one step in a message, and the timers that start it.
 //!
-//! An append only schedules it. A step that traps is undone and forgotten by the timers; whatever rings
-//! next schedules another, which finds the store as it was.
+//! An append only schedules it. A step that traps is undone, and forgotten by the timers; but that it was
+//! scheduled is not, so that the next call or look finds it out and schedules it again. A look comes with
+//! time, whatever the policy says, so that nothing waits for a call that does not come.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,16 +11,36 @@ use ic_cdk_timers::TimerId;
 use secateur_store::StoreError;
 
 use crate::state;
+use crate::types::MAX_MILLIS;
+
+/// How often the canister looks where the policy names no time.
+const LOOK: Duration = Duration::from_mins(10);
+/// A step that was to run at once and has not run after this time trapped.
+const LOST: Duration = Duration::from_secs(10);
+
+/// A step that is to run.
+#[derive(Clone, Copy)]
+struct Scheduled {
+    timer: TimerId,
+    /// When it was, in nanoseconds.
+    at: u64,
+}
+
+impl Scheduled {
+    fn is_lost(self) -> bool {
+        ic_cdk::api::time().saturating_sub(self.at) >= LOST.as_nanos() as u64
+    }
+}
 
 thread_local! {
     /// Whether somebody rang since the last look.
     static RUNG: Cell<bool> = const { Cell::new(false) };
     /// The next step.
-    static STEP: Cell<Option<TimerId>> = const { Cell::new(None) };
+    static STEP: Cell<Option<Scheduled>> = const { Cell::new(None) };
     /// Looks that come with time.
     static LOOKS: Cell<Option<TimerId>> = const { Cell::new(None) };
-    /// Why the last step failed, if it did.
-    static TROUBLE: Cell<u64> = const { Cell::new(0) };
+    /// Steps that failed or trapped.
+    static FAILURES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The store's bell.
@@ -27,15 +48,19 @@ pub(crate) fn ring() {
     RUNG.set(true);
 }
 
-/// Steps that failed since this version was installed.
+/// Steps that failed or trapped since this version was installed.
 pub(crate) fn failures() -> u64 {
-    TROUBLE.get()
+    FAILURES.get()
+}
+
+fn failed() {
+    FAILURES.set(FAILURES.get() + 1);
 }
 
 /// After a call that may have left work: schedules it.
 pub(crate) fn follow_up() {
     let seals = state::with(|store| Ok(store.seal_due())).unwrap_or(false);
-    if RUNG.take() || seals {
+    if RUNG.take() || seals || STEP.get().is_some_and(Scheduled::is_lost) {
         schedule();
     }
 }
@@ -46,9 +71,16 @@ pub(crate) fn arm() {
         ic_cdk_timers::clear_timer(timer);
     }
     let millis = state::with(|store| Ok(store.policy().trigger.millis())).ok().flatten();
-    if let Some(millis) = millis {
-        let every = Duration::from_millis(millis);
-        LOOKS.set(Some(ic_cdk_timers::set_timer_interval(every, || async { step() })));
+    let every = millis.map_or(LOOK, |millis| Duration::from_millis(millis.min(MAX_MILLIS)));
+    LOOKS.set(Some(ic_cdk_timers::set_timer_interval(every, || async { look() })));
+}
+
+/// Schedules a step if there is something for it to do. It is a message of its own: one that traps does
+/// not take this one with it.
+fn look() {
+    let due = state::with(|store| Ok(store.seal_due() || store.need_prune()?.need_prune));
+    if due.unwrap_or(true) || STEP.get().is_some_and(Scheduled::is_lost) {
+        schedule();
     }
 }
 
@@ -56,32 +88,38 @@ pub(crate) fn arm() {
 /// of the first, also of one that trapped.
 pub(crate) fn schedule() {
     let timer = ic_cdk_timers::set_timer(Duration::ZERO, async { step() });
-    if let Some(before) = STEP.replace(Some(timer)) {
-        ic_cdk_timers::clear_timer(before);
+    let scheduled = Scheduled { timer, at: ic_cdk::api::time() };
+    if let Some(before) = STEP.replace(Some(scheduled)) {
+        ic_cdk_timers::clear_timer(before.timer);
+        if before.is_lost() {
+            failed();
+        }
     }
 }
 
 fn step() {
+    STEP.set(None);
     match state::with(one_step) {
         Ok(true) => schedule(),
         Ok(false) => {}
         Err(error) => {
-            TROUBLE.set(TROUBLE.get() + 1);
+            failed();
             ic_cdk::api::debug_print(format!("secateur: a step of its own failed: {error}"));
         }
     }
 }
 
-/// Seals an epoch, or prunes once, or frees what was cut. Whether there is more is the answer.
+/// Seals an epoch, or prunes once and frees what was cut. Whether there is more is the answer.
 fn one_step(store: &state::History) -> Result<bool, StoreError> {
-    if store.seal_due() && store.seal_one()? {
+    let sealed = if store.seal_due() { store.seal_one() } else { Ok(false) };
+    if let Ok(true) = sealed {
         return Ok(true);
     }
-    match store.tick()? {
-        Some(outcome) if outcome.more() => Ok(true),
-        _ => {
-            store.settle()?;
-            Ok(store.seal_due())
-        }
+    // Where there is no room for a run there is all the more reason to cut.
+    if store.tick()?.is_some_and(|outcome| outcome.more()) {
+        return Ok(true);
     }
+    store.settle()?;
+    sealed?;
+    Ok(store.seal_due())
 }

@@ -2,7 +2,8 @@
 //!
 //! What lives here: [`Generator`], which makes block `n` of a chain from a [`ChainSpec`] alone, and
 //! [`Decoder`], which takes a block's three payloads apart and checks as much of it as is asked for;
-//! [`verify_block`] recomputes everything its header promises. Transactions are really signed, roots and blooms are really computed, nonces run on
+//! [`verify_block`] recomputes everything its header promises; [`KasaneBlock`] is the same for a chain whose
+//! blocks have another form. Transactions are really signed, roots and blooms are really computed, nonces run on
 //! from block to block, and every block stands on the hash of the one below it.
 //!
 //! What deliberately does not: an EVM. Nothing is executed, so a generated state root is seeded
@@ -17,6 +18,7 @@ mod error;
 mod gas;
 mod generator;
 mod header;
+mod kasane;
 mod logs;
 mod pool;
 mod schedule;
@@ -32,6 +34,7 @@ pub use decode::{DecodedBlock, Decoder, Verify};
 pub use error::EvmError;
 pub use generator::Generator;
 pub use header::verify_header;
+pub use kasane::{KasaneBlock, KasaneTx};
 pub use spec::ChainSpec;
 pub use verify::{VerifiedCounts, verify_block, verify_roots};
 

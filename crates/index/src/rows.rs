@@ -3,7 +3,7 @@
 //! The same rows go into every sink; how a column is spelled there (`bytea`, `BLOB`, text) is the
 //! sink's business and is written down in `docs/format/index-schema.md`.
 
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256, Log, U256};
 use secateur_core::{BlockHash, Cursor, Height, TxId};
 
 /// One block. What an opaque block's source did not tell is absent.
@@ -65,6 +65,22 @@ pub struct LogRow {
     pub topics: [Option<B256>; 4],
     /// Its data.
     pub data: Vec<u8>,
+}
+
+impl LogRow {
+    /// The row of a log, the so many-th of its block, by the transaction at that place.
+    pub fn new(block_number: Height, log_index: u32, tx: (u32, TxId), log: &Log) -> Self {
+        let ((tx_index, tx_hash), topics) = (tx, log.data.topics());
+        Self {
+            block_number,
+            log_index,
+            tx_index,
+            tx_hash,
+            address: log.address,
+            topics: std::array::from_fn(|place| topics.get(place).copied()),
+            data: log.data.data.to_vec(),
+        }
+    }
 }
 
 /// Blocks that the index will never hold, because the source had cut them.

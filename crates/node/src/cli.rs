@@ -194,7 +194,7 @@ pub(crate) struct IndexArgs {
     /// The most bytes of a part before compression [default: 1GiB]
     #[arg(long, value_name = "BYTES")]
     pub(crate) part_bytes: Option<String>,
-    /// evm or opaque [default: evm]
+    /// evm, kasane or opaque [default: evm]
     #[arg(long, value_name = "CODEC")]
     pub(crate) codec: Option<String>,
     /// How far blocks are recomputed: full, hash or off [default: full]
@@ -215,6 +215,12 @@ pub(crate) struct IndexArgs {
     /// Certificates (PEM) to trust instead of the system's, for an https:// source
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// Where the network of an ic:// source answers [default: <https://icp-api.io>]
+    #[arg(long, value_name = "URL")]
+    pub(crate) ic_url: Option<String>,
+    /// A file with a controller's key (PEM) for an ic:// source, readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ic_identity: Option<String>,
     /// Days that rows are kept; 0 means for ever [default: 90]
     #[arg(long, value_name = "N")]
     pub(crate) retention_days: Option<u32>,

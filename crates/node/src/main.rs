@@ -9,7 +9,6 @@ mod blobs;
 mod cli;
 mod commands;
 mod config;
-mod crypto;
 mod data_dir;
 mod demo;
 mod desk;

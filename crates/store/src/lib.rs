@@ -32,7 +32,7 @@ pub use history::workers::Workers;
 pub use history::{
     Appended, Blob, BlockRecord, Consecutive, Consumer, FORMAT_VERSION, Finality, Group, Header,
     Heights, Layout, MAX_GROUP, MAX_PARTS, MAX_QUEUED, MAX_REPORTS, Place, PruneOutcome, Queued,
-    Repair, Requester, RunRecord, Settings, Store, StoreConfig, Ticket, TransactionView,
+    Repair, Requester, RunRecord, Settings, Slices, Store, StoreConfig, Ticket, TransactionView,
     TxLocation, VerifyReport,
 };
 pub use regions::finding::{Finding, FindingKind, Findings};

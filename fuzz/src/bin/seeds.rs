@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use secateur_core::{Block, BlockMeta, Payloads, PrunePolicy, TxId, encode_bundle, push_receipt};
+use secateur_core::{
+    Block, BlockMeta, Payloads, PrunePolicy, TxId, TxIndexEntry, Writer, encode_bundle, push_receipt, push_tx_index,
+};
 use secateur_fuzz::{fixture, format};
 use secateur_store::ground::{MemoryArena, MemoryIndex};
 use secateur_store::{
@@ -16,7 +18,7 @@ type Seeds = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let corpus: PathBuf = std::env::args_os().nth(1).ok_or("usage: seeds <corpus>")?.into();
-    let targets: [(&str, Seeds); 18] = [
+    let targets: [(&str, Seeds); 19] = [
         ("bundle", bundles()?),
         ("receipts", receipts()?),
         ("tx_index", tx_indexes()),
@@ -35,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("archive_names", archive_names()?),
         ("notice", notices()?),
         ("notice_v0", bodies_v0()?),
+        ("kasane", kasane_blocks()?),
     ];
     for (target, seeds) in targets {
         write(&corpus.join(target), "seed", &seeds)?;
@@ -151,6 +154,35 @@ fn receipts() -> Result<Seeds, Box<dyn std::error::Error>> {
     }
     let cut_off = several.get(..several.len() - 1).unwrap_or_default().to_vec();
     Ok(vec![("none", Vec::new()), ("several", several), ("cut-off", cut_off)])
+}
+
+/// Blocks of the Kasane chain, as bundles: without a transaction, and with both forms of receipts.
+fn kasane_blocks() -> Result<Seeds, Box<dyn std::error::Error>> {
+    let height = 12;
+    let own = |ids: &[TxId]| {
+        let mut bytes = Writer::new();
+        bytes.u64(height).bytes(&[1; 32]).bytes(&[2; 32]).u64(1_700_000_012);
+        bytes.bytes(&[3; 3 * 8 + 20 + 64]).u32(ids.len() as u32);
+        ids.iter().for_each(|id| drop(bytes.bytes(&id.0)));
+        bytes.finish()
+    };
+    let receipt = |id: &TxId, index: u32, is_v2: bool| {
+        let mut bytes = Writer::new();
+        bytes.bytes(if is_v2 { b"rcptv2\0\x02" } else { b"" });
+        bytes.bytes(&id.0).u64(height).u32(index).u8(1).u64(21_000).u64(9);
+        bytes.bytes(if is_v2 { &[0; 48] } else { &[] }).bytes(&[7; 32]).u32(3).bytes(b"abc");
+        bytes.flag(is_v2).bytes(&[8; 20]).u32(1);
+        bytes.bytes(&[9; 20]).u32(1).bytes(&[10; 32]).u32(5).bytes(b"bytes");
+        bytes.finish()
+    };
+    let ids = [TxId([4; 32]), TxId([5; 32])];
+    let mut whole = Payloads { block: own(&ids), ..Payloads::default() };
+    for (index, id) in (0..).zip(&ids) {
+        push_receipt(&mut whole.receipts, id, &receipt(id, index, index == 1))?;
+        push_tx_index(&mut whole.tx_index, &TxIndexEntry { tx_id: *id, height, index });
+    }
+    let empty = Payloads { block: own(&[]), ..Payloads::default() };
+    Ok(vec![("empty", encode_bundle(&empty)?), ("two-receipts", encode_bundle(&whole)?)])
 }
 
 fn tx_indexes() -> Seeds {

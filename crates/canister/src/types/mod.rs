@@ -10,6 +10,7 @@ use secateur_store::{Queued as StoreQueued, StoreError};
 use serde_bytes::{ByteArray, ByteBuf};
 
 pub use policy::{ClockSource, PrunePolicy, Trigger};
+pub(crate) use policy::{MAX_MILLIS, MAX_TICK_OPS};
 pub use status::{Cause, Hold, Plan, PruneOutcome, PruneStatus, StopReason, Totals};
 
 /// What a canister is installed with.

@@ -4,6 +4,13 @@ use candid::{CandidType, Deserialize};
 use secateur_core as core;
 use secateur_core::{CoreError, Ratio};
 
+/// Nominal operations of pruning that fit into a message, with what may have to be sealed and merged
+/// before them (`docs/canister.md`).
+pub(crate) const MAX_TICK_OPS: u64 = 20_000;
+
+/// The longest time between two looks.
+pub(crate) const MAX_MILLIS: u64 = 30 * 24 * 3600 * 1000;
+
 /// When the canister looks whether a prune is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, CandidType, Deserialize)]
 pub enum Trigger {
@@ -42,7 +49,7 @@ pub struct PrunePolicy {
     pub headroom_basis_points: u16,
     /// Share of the budget at which pruning becomes an emergency, in ten-thousandths.
     pub hard_emergency_basis_points: u16,
-    /// Nominal operations that one message of pruning may cost.
+    /// Nominal operations that one message of pruning may cost, at most 20,000. In an emergency it is that.
     pub max_ops_per_tick: u64,
     /// When the canister looks.
     pub trigger: Trigger,
@@ -52,10 +59,30 @@ pub struct PrunePolicy {
     pub clock: ClockSource,
 }
 
+impl PrunePolicy {
+    /// What a canister cannot do whatever the store could.
+    fn check(&self) -> Result<(), CoreError> {
+        let refuse = |reason| Err(CoreError::InvalidInput { what: "policy", reason });
+        if self.max_ops_per_tick > MAX_TICK_OPS {
+            let ops = self.max_ops_per_tick;
+            return refuse(format!(
+                "max_ops_per_tick is {ops}, and a message has room for {MAX_TICK_OPS}"
+            ));
+        }
+        match self.trigger {
+            Trigger::Timer(millis) | Trigger::Both { millis, .. } if millis > MAX_MILLIS => refuse(
+                format!("a timer of {millis} ms; at most {MAX_MILLIS}, 30 days, are allowed"),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl TryFrom<PrunePolicy> for core::PrunePolicy {
     type Error = CoreError;
 
     fn try_from(policy: PrunePolicy) -> Result<Self, CoreError> {
+        policy.check()?;
         Ok(Self {
             target_bytes: policy.target_bytes,
             retain_days: policy.retain_days,

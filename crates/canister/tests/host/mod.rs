@@ -75,6 +75,19 @@ pub struct Ran {
     pub accepted: bool,
 }
 
+/// What a canister pays for, as it adds up.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bill {
+    /// Messages that ran, queries apart.
+    pub messages: u64,
+    /// What they used.
+    pub fuel: u64,
+    /// Messages that came from outside, and their bytes.
+    pub ingress: (u64, u64),
+    /// Calls of the canister to itself, and their bytes.
+    pub calls: (u64, u64),
+}
+
 /// A canister that is installed.
 pub struct Host {
     engine: Engine,
@@ -86,6 +99,8 @@ pub struct Host {
     pub limit: u64,
     /// The dearest message since it was set to 0, and what it was.
     pub dearest: (u64, String),
+    /// Everything since it was set to nothing.
+    pub bill: Bill,
 }
 
 /// What runs: an exported function, or one of the table with its argument.
@@ -134,7 +149,8 @@ impl Host {
         store.data_mut().memory = instance.get_memory(&store, "memory");
         let calls = VecDeque::new();
         let dearest = (0, String::new());
-        Self { engine, module, store, instance, calls, limit: LIMIT, dearest }
+        let bill = Bill::default();
+        Self { engine, module, store, instance, calls, limit: LIMIT, dearest, bill }
     }
 
     /// The canister's id.
@@ -206,6 +222,10 @@ impl Host {
         self.store.set_fuel(limit).unwrap();
         let ended = self.enter(entry);
         let fuel = limit - self.store.get_fuel().unwrap_or(0);
+        if keep {
+            self.bill.messages += 1;
+            self.bill.fuel += fuel;
+        }
         if fuel > self.dearest.0 {
             self.dearest = (fuel, name);
         }
@@ -257,6 +277,9 @@ impl Host {
 
     /// An update with an encoded argument.
     pub fn update_raw(&mut self, caller: Principal, method: &str, arg: &[u8]) -> Result<Ran, Trap> {
+        let own = caller == self.id();
+        let paid = if own { &mut self.bill.calls } else { &mut self.bill.ingress };
+        *paid = (paid.0 + 1, paid.1 + (method.len() + arg.len()) as u64);
         let message = Self::message(caller, method, arg.to_vec());
         self.run(&Entry::Named(&format!("canister_update {method}")), message, true)
     }

@@ -61,7 +61,12 @@ fn only_controllers_write_whoever_lets_the_call_in() {
         assert!(host.is_let_in(controller(), method), "{method}");
     }
     assert_eq!(status(&mut host), before);
-    assert!(host.is_let_in(Principal::anonymous(), "get_head"), "everybody reads");
+    // Everybody reads, by queries; sent through consensus they would be at the canister's cost.
+    let head: Result<Option<u64>, Error> = host.query("get_head", ()).unwrap();
+    assert_eq!(head, Ok(Some(3)));
+    for method in ["get_head", "prune_plan", "get_receipt", "<ic-cdk internal> timer_executor"] {
+        assert!(!host.is_let_in(stranger(), method), "{method}");
+    }
 }
 
 /// The name of an update, if a line of the interface is one.
@@ -112,7 +117,18 @@ fn a_policy_that_contradicts_itself_is_refused() {
     let refused: Result<(), Error> =
         host.update(controller(), "set_prune_policy", (wrong.clone(),)).unwrap();
     assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    for ops in [20_001, u64::MAX] {
+        let wrong = secateur_canister::PrunePolicy { max_ops_per_tick: ops, ..wrong.clone() };
+        let refused: Result<(), Error> =
+            host.update(controller(), "set_prune_policy", (wrong,)).unwrap();
+        assert!(matches!(&refused, Err(Error::Invalid { reason }) if reason.contains("20000")));
+    }
     wrong.max_ops_per_tick = 10;
+    let trigger = secateur_canister::Trigger::Timer(u64::MAX);
+    let timer = secateur_canister::PrunePolicy { trigger, ..wrong.clone() };
+    let refused: Result<(), Error> =
+        host.update(controller(), "set_prune_policy", (timer,)).unwrap();
+    assert!(matches!(&refused, Err(Error::Invalid { reason }) if reason.contains("30 days")));
     wrong.headroom_basis_points = 10_001;
     let refused: Result<(), Error> =
         host.update(controller(), "set_prune_policy", (wrong,)).unwrap();

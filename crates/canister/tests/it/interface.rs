@@ -1,6 +1,8 @@
 //! The interface: as it is written down, over HTTP, and after an upgrade.
 
-use secateur_canister::{Error, HttpRequest, HttpResponse, InitArgs};
+use candid::{CandidType, Deserialize};
+use secateur_canister::{Error, InitArgs};
+use serde_bytes::ByteBuf;
 
 use crate::common::*;
 use crate::host::Host;
@@ -19,8 +21,34 @@ fn the_interface_that_is_written_down_is_the_one_that_the_wasm_has() {
     assert!(written == has, "SECATEUR_WRITE_DID=1 writes it anew:\n{has}");
 }
 
-fn get(host: &mut Host, method: &str, url: &str) -> HttpResponse {
-    let request = HttpRequest { method: method.into(), url: url.into() };
+/// A request with everything that a gateway puts into it.
+#[derive(CandidType, Deserialize)]
+struct GatewayRequest {
+    method: String,
+    url: String,
+    headers: Vec<(String, String)>,
+    body: ByteBuf,
+    certificate_version: Option<u16>,
+}
+
+/// What a gateway makes of an answer.
+#[derive(CandidType, Deserialize)]
+struct GatewayResponse {
+    status_code: u16,
+    headers: Vec<(String, String)>,
+    body: ByteBuf,
+    upgrade: Option<bool>,
+}
+
+fn get(host: &mut Host, method: &str, url: &str) -> GatewayResponse {
+    let header = |n: usize| (format!("x-header-{n}"), "v".repeat(100));
+    let request = GatewayRequest {
+        method: method.into(),
+        url: url.into(),
+        headers: (0..40).map(header).collect(),
+        body: ByteBuf::new(),
+        certificate_version: Some(2),
+    };
     host.query("http_request", (request,)).unwrap()
 }
 
@@ -30,7 +58,8 @@ fn metrics_come_over_http_and_by_a_call() {
     let mut host = installed(Some(policy(2 << 20)));
     append_up_to(&mut host, 5);
     let answer = get(&mut host, "GET", "/metrics?x=1");
-    assert_eq!(answer.status_code, 200);
+    assert_eq!((answer.status_code, answer.upgrade), (200, None));
+    assert!(answer.headers.iter().any(|(_, value)| value.starts_with("text/plain")));
     let text = String::from_utf8(answer.body.into_vec()).unwrap();
     assert!(text.contains("\nsecateur_canister_head_height 5\n"), "{text}");
     assert!(text.contains("\nsecateur_canister_target_bytes 2097152\n"), "{text}");

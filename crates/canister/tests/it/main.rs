@@ -15,6 +15,7 @@ mod access;
 mod blocks;
 mod common;
 mod costs;
+mod golden;
 mod interface;
 mod model;
 mod prune;

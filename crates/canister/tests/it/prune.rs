@@ -173,54 +173,142 @@ fn an_append_that_traps_after_any_of_its_writes_did_not_happen() {
     assert_eq!(status(&mut host).head, Some(10));
 }
 
+/// A canister in which 74 of 84 blocks are due, in slices of three, with the first one about to run.
+fn sliced() -> Host {
+    let mut policy = policy(0);
+    (policy.retain_blocks, policy.max_ops_per_tick) = (10, 40);
+    policy.trigger = Trigger::EveryNBlocks(84);
+    let mut host = installed(Some(policy));
+    for height in 1..=84 {
+        append(&mut host, block(height, 500, 4, 50)).unwrap();
+    }
+    assert!(host.timer_is_due());
+    host
+}
+
 #[test]
 #[ignore = "needs the wasm: make canister"]
-fn a_prune_that_traps_anywhere_is_finished_by_the_next_call() {
-    let mut whole = due(5000);
-    whole.settle();
-    let wanted = status(&mut whole);
-    for writes in (0..).step_by(7) {
-        let mut host = due(5000);
-        let image = host.image();
-        host.trap_after_writes(Some(writes));
-        if host.ring().is_empty() {
-            assert!(writes > 20, "{writes}");
-            break;
+fn a_prune_that_traps_anywhere_is_undone_and_the_next_call_finishes_it() {
+    let mut trapped = 0;
+    // The first slice has to seal first; one in the middle, and the last.
+    for slices in [0, 5, 24] {
+        for writes in (0..).step_by(9) {
+            let mut host = sliced();
+            for _ in 0..slices {
+                assert_eq!(host.ring(), []);
+            }
+            let (image, before) = (host.image(), status(&mut host));
+            assert_eq!(before.pruned_before_block, (slices > 0).then_some(3 * slices));
+            host.trap_after_writes(Some(writes));
+            if host.ring().is_empty() {
+                assert!(writes > 9, "slice {slices} ends after {writes} writes");
+                break;
+            }
+            trapped += 1;
+            host.trap_after_writes(None);
+            assert_eq!(host.image(), image, "slice {slices} after {writes} writes");
+            assert_eq!(status(&mut host), before);
+            assert!(!host.timer_is_due(), "the timers forgot it");
+            // It was to run at once; that it did not is known after some seconds, by any call.
+            host.advance(10_000);
+            append(&mut host, block(85, 500, 4, 50)).unwrap();
+            host.settle();
+            let end = status(&mut host);
+            assert_eq!((end.pruned_before_block, end.journal_entries), (Some(75), 0));
+            assert_eq!(end.failed_steps, 1, "it was counted");
         }
-        assert_eq!(host.image(), image, "after {writes} writes");
-        host.trap_after_writes(None);
-        // The timer forgot it. The next block is still over the budget, and rings again.
-        host.settle();
-        append_up_to(&mut host, 85);
-        host.settle();
-        let end = status(&mut host);
-        assert!(end.pruned_before_block >= wanted.pruned_before_block, "{end:?}");
-        assert!(end.used_bytes <= BUDGET && end.journal_entries == 0, "{end:?}");
     }
+    assert!(trapped > 20, "{trapped}");
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn a_prune_that_trapped_is_finished_by_time_alone() {
+    let mut host = sliced();
+    assert_eq!(host.ring(), []);
+    host.trap_after_writes(Some(5));
+    assert_eq!(host.ring().len(), 1);
+    host.trap_after_writes(None);
+    assert!(!host.timer_is_due());
+    host.advance(600_000);
+    host.settle();
+    let end = status(&mut host);
+    assert_eq!((end.pruned_before_block, end.failed_steps), (Some(74), 1));
 }
 
 #[test]
 #[ignore = "needs the wasm: make canister"]
 fn an_upgrade_in_the_middle_of_a_prune_goes_on_and_ends_as_if_there_was_none() {
-    let mut whole = due(40);
+    let mut whole = sliced();
     whole.settle();
     let wanted = status(&mut whole);
-    for steps in 0.. {
-        let mut host = due(40);
-        for _ in 0..steps {
+    assert_eq!(wanted.pruned_before_block, Some(74));
+    for slices in [0, 1, 2, 12, 23, 24, 25] {
+        let mut host = sliced();
+        for _ in 0..slices {
             assert_eq!(host.ring(), []);
         }
-        let is_over = !host.timer_is_due();
         let middle = status(&mut host);
+        assert_eq!(middle.pruned_before_block, (slices > 0).then_some((3 * slices).min(74)));
         host.upgrade(wasm(), controller()).unwrap();
         assert_eq!(status(&mut host).pruned_before_block, middle.pruned_before_block);
         host.settle();
         let end = status(&mut host);
         assert_eq!(end, PruneStatus { last_prune_at: end.last_prune_at, ..wanted.clone() });
-        append_up_to(&mut host, 90);
-        if is_over {
-            assert!(steps > 3, "{steps}");
-            break;
+        append(&mut host, block(85, 500, 4, 50)).unwrap();
+        let kept: Result<KeptBlock, Error> = host.query("get_block", (75_u64,)).unwrap();
+        assert_eq!(kept.unwrap().meta, meta(75));
+    }
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn in_an_emergency_messages_are_no_longer_than_they_may_be() {
+    let mut host = installed(Some(policy(BUDGET)));
+    let off: Result<(), Error> =
+        host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
+    off.unwrap();
+    for height in 1..=6_000 {
+        append(&mut host, block(height, 500, 1, 50)).unwrap();
+    }
+    host.settle();
+    assert!(status(&mut host).emergency);
+    let plan: Result<Plan, Error> = host.query("prune_plan", ()).unwrap();
+    assert!(plan.unwrap().ticks > 1, "more is due than one message may cut");
+    host.dearest = (0, String::new());
+    let on: Result<(), Error> = host.update(controller(), "set_pruning_enabled", (true,)).unwrap();
+    on.unwrap();
+    let mut boundaries = Vec::new();
+    while host.timer_is_due() {
+        assert_eq!(host.ring(), []);
+        boundaries.push(status(&mut host).pruned_before_block.unwrap_or(0));
+    }
+    // 20,000 operations are 5,000 blocks of one transaction; the usual 5,000 do not apply.
+    let most = boundaries.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!((1..=5_000).contains(&most), "{boundaries:?}");
+    assert!(host.dearest.0 < crate::host::LIMIT, "{:?}", host.dearest);
+    assert!(status(&mut host).used_bytes < BUDGET);
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn many_small_runs_are_merged_one_pair_in_a_message() {
+    // Epochs of 128 KiB, and nothing is cut.
+    let mut host = installed(Some(policy(BUDGET)));
+    let off: Result<(), Error> =
+        host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
+    off.unwrap();
+    for height in 1..=70 {
+        append(&mut host, block(height, 130_000, 20, 50)).unwrap();
+        host.settle();
+    }
+    host.upgrade(wasm(), controller()).unwrap();
+    for height in [1, 2, 35, 64, 70] {
+        for index in [0, 19] {
+            let id = ByteArray::new(tx_id(height, index).0);
+            let receipt: Result<ByteBuf, Error> = host.query("get_receipt", (id,)).unwrap();
+            assert_eq!(receipt.unwrap(), noise(height ^ u64::from(index), 50), "{height} {index}");
         }
     }
+    assert_eq!(status(&mut host).failed_steps, 0);
 }

@@ -121,19 +121,10 @@ impl Places {
         for log in receipt.logs() {
             let log_index = self.next_log;
             self.next_log += 1;
-            let topics = log.topics();
-            if !filter.keeps(&log.address, topics.first()) {
-                continue;
+            if filter.keeps(&log.address, log.topics().first()) {
+                let tx = (index, TxId(tx.tx_hash().0));
+                into.push(LogRow::new(self.height, log_index, tx, log));
             }
-            into.push(LogRow {
-                block_number: self.height,
-                log_index,
-                tx_index: index,
-                tx_hash: TxId(tx.tx_hash().0),
-                address: log.address,
-                topics: std::array::from_fn(|place| topics.get(place).copied()),
-                data: log.data.data.to_vec(),
-            });
         }
     }
 }

@@ -1,6 +1,10 @@
 //! Codecs: what a chain's payloads mean to an index.
 
 mod evm;
+mod kasane;
+#[cfg(test)]
+mod kasane_tests;
+mod name;
 mod opaque;
 #[cfg(test)]
 mod tests;
@@ -8,6 +12,8 @@ mod tests;
 use secateur_core::BlockMeta;
 
 pub use evm::EvmCodec;
+pub use kasane::KasaneCodec;
+pub use name::CodecName;
 pub use opaque::OpaqueCodec;
 
 use crate::source::SourceBlock;

@@ -139,6 +139,7 @@ fn endpoint(options: &GrpcOptions) -> Result<Endpoint, IndexError> {
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW_OF_ALL);
     if options.url.starts_with("https:") {
+        secateur_archive::install_tls_provider();
         let mut tls = ClientTlsConfig::new();
         tls = match &options.ca_file {
             Some(path) => {
@@ -157,7 +158,7 @@ fn endpoint(options: &GrpcOptions) -> Result<Endpoint, IndexError> {
     Ok(endpoint)
 }
 
-fn is_loopback(host: Option<&str>) -> bool {
+pub(super) fn is_loopback(host: Option<&str>) -> bool {
     let Some(host) = host else { return false };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"

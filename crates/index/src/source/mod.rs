@@ -1,11 +1,13 @@
-//! Where blocks come from: a node over gRPC ([`GrpcSource`]), or an archive. Whoever speaks the
-//! export rules can be one.
+//! Where blocks come from: a node over gRPC ([`GrpcSource`]), an archive, or a canister (feature `ic`).
+//! Whoever speaks the export rules can be one.
 
 mod archived;
 mod assembler;
 #[cfg(test)]
 mod assembler_tests;
 mod grpc;
+#[cfg(feature = "ic")]
+mod ic;
 mod stream;
 mod token;
 
@@ -14,6 +16,8 @@ use secateur_core::{BlockMeta, Height, Part, Payloads, Strength};
 pub use archived::{ArchiveBlocks, ArchiveSource};
 pub use assembler::Assembler;
 pub use grpc::{GrpcOptions, GrpcSource};
+#[cfg(feature = "ic")]
+pub use ic::{IC_SCHEME, IC_URL, IcBlocks, IcOptions, IcSource};
 pub use stream::GrpcBlocks;
 pub use token::read_token;
 

@@ -1,4 +1,4 @@
-//! The bearer token: from a file that is its owner's alone, shown to nobody.
+//! Secrets from files that are their owner's alone; the bearer token, shown to nobody.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +10,7 @@ use tonic::{Request, Status};
 
 use crate::IndexError;
 
-/// A token file is no longer than this.
+/// Such a file is no longer than this.
 const MOST: u64 = 4_096;
 
 /// Puts the token, if there is one, on every request.
@@ -46,21 +46,27 @@ impl Interceptor for Bearer {
     }
 }
 
-/// Reads the first token of a file: a line that is neither empty nor a comment. The `node.json` of
-/// a running node is such a file too. One that others can read is refused.
-pub fn read_token(path: &Path) -> Result<String, IndexError> {
+/// Reads a secret's file. One that others can read is refused.
+pub(super) fn read_private(path: &Path) -> Result<String, IndexError> {
     let refuse = |reason: String| IndexError::Refused(format!("{}: {reason}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
     let mode = file.metadata().map_err(|error| refuse(error.to_string()))?.mode();
     if mode & 0o077 != 0 {
         return Err(refuse(format!(
-            "the token file can be read by others (mode {:03o}); make it its owner's alone with \
-             `chmod 600`",
+            "the file can be read by others (mode {:03o}); make it its owner's alone with `chmod 600`",
             mode & 0o777
         )));
     }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
+    Ok(text)
+}
+
+/// Reads the first token of a file: a line that is neither empty nor a comment. The `node.json` of
+/// a running node is such a file too. One that others can read is refused.
+pub fn read_token(path: &Path) -> Result<String, IndexError> {
+    let refuse = |reason: String| IndexError::Refused(format!("{}: {reason}", path.display()));
+    let text = read_private(path)?;
     if text.starts_with('{') {
         let said: serde_json::Value =
             serde_json::from_str(&text).map_err(|_| refuse("it is not JSON".into()))?;

@@ -16,7 +16,6 @@ use tokio::sync::watch;
 use super::node::start_log;
 use crate::cli::{IndexArgs, IndexCommand, IndexVerb};
 use crate::config::{self, Layers, Log};
-use crate::crypto;
 use crate::data_dir::DEFAULT_DATA;
 use crate::error::NodeError;
 use crate::indexer::{self, Done, Look, RowsInto, no_password};
@@ -131,7 +130,7 @@ fn promote(from: &str, to: &str, ui: Ui) -> Result<(), anyhow::Error> {
         let reason = "an index is moved --from sqlite:<file> --to postgres://…";
         return Err(NodeError::Usage(reason.into()).into());
     };
-    crypto::install_provider();
+    secateur_archive::install_tls_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 use alloy_primitives::{Address, B256};
 use axum::http::Uri;
-use secateur_archive::{ArchiveUrl, Codec, Grain};
+use secateur_archive::{ArchiveUrl, Grain};
 use secateur_core::{CoreError, Strength, check_consumer_name};
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
+use secateur_index::codec::CodecName;
 use secateur_index::postgres::Address as Postgres;
 use secateur_index::source::{GrpcOptions, read_token};
 use secateur_index::worker::OnPruned;
 
 use super::archive::settings;
+use super::canister;
 use super::layers::Origin;
 use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, truth};
 use crate::cli::IndexArgs;
@@ -44,6 +46,8 @@ pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
     layers.flag("index.on_pruned", "on-pruned", args.on_pruned.clone());
     layers.flag("index.consumer", "consumer", args.consumer.clone());
     layers.flag("index.token_file", "token-file", args.token_file.clone());
+    layers.flag("index.ic_url", "ic-url", args.ic_url.clone());
+    layers.flag("index.ic_identity", "ic-identity", args.ic_identity.clone());
     layers.flag(
         "index.retention_days",
         "retention-days",
@@ -63,7 +67,7 @@ pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
 /// What an index is told, whoever its source is and wherever its rows go.
 struct Told {
     sink: Option<RowsInto>,
-    codec: Codec,
+    codec: CodecName,
     verify: Verify,
     logs: LogFilter,
     on_pruned: OnPruned,
@@ -154,8 +158,11 @@ pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job,
     })
 }
 
-/// A node's address without a user and password, or an archive's.
+/// A node's address without a user and password, an archive's, or a canister's.
 fn check_source(text: &str) -> Result<(), String> {
+    if text.starts_with(canister::SCHEME) {
+        return canister::check(text);
+    }
     let of_a_node = |(scheme, _): &(&str, &str)| matches!(*scheme, "http" | "https");
     let Some((_, rest)) = text.split_once("://").filter(of_a_node) else {
         return text.parse::<ArchiveUrl>().map(drop).map_err(|error| {
@@ -179,6 +186,9 @@ fn check_source(text: &str) -> Result<(), String> {
 fn source(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<BlocksFrom, anyhow::Error> {
     let named = layers.get("index.source").is_some_and(|value| value.origin != Origin::Default);
     let url = layers.must("index.source", |text| check_source(text).map(|()| text.to_owned()))?;
+    if url.starts_with(canister::SCHEME) {
+        return Ok(BlocksFrom::Canister(canister::canister(layers, url)?));
+    }
     if !url.starts_with("http://") && !url.starts_with("https://") {
         let place = ArchivePlace { url: url.parse::<ArchiveUrl>()?, settings: settings(layers)? };
         return Ok(BlocksFrom::Archive(place));

@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
-use secateur_archive::{Codec, Grain, Settings};
+use secateur_archive::{Grain, Settings};
 use secateur_core::Strength;
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
+use secateur_index::codec::CodecName;
 use secateur_index::source::GrpcOptions;
 use secateur_index::worker::{Event, Observer, OnPruned, Progress};
 use tokio::sync::watch;
@@ -84,7 +85,7 @@ fn job(path: &Path, service: &Service, budget: u64) -> Result<Job, anyhow::Error
             grain: Grain { daily: true, max_blocks: None, max_bytes: part },
             acknowledge: true,
         }),
-        codec: Codec::Evm,
+        codec: CodecName::Evm,
         verify: Verify::Full,
         logs: LogFilter::All,
         on_pruned: OnPruned::Rebase,

@@ -18,7 +18,6 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use super::{BlobsReport, Tick, Verified};
-use crate::crypto;
 use crate::error::NodeError;
 use crate::service::NodeFile;
 
@@ -80,7 +79,7 @@ impl Remote {
         let admin = AdminClient::with_interceptor(channel.clone(), token.clone())
             .max_decoding_message_size(MAX_ANSWER);
         let sidecar = SidecarClient::with_interceptor(channel, token);
-        crypto::install_provider();
+        secateur_archive::install_tls_provider();
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .no_proxy()

@@ -9,7 +9,6 @@ use reqwest::{Response, StatusCode, Url};
 use tokio::sync::Semaphore;
 
 use crate::config::Follow;
-use crate::crypto;
 use crate::error::NodeError;
 
 /// The longest answer that is read at all: 256 MiB. All requests under way share so much.
@@ -77,7 +76,7 @@ impl Client {
             Some(port) => format!("{}://{host}:{port}", url.scheme()),
             None => format!("{}://{host}", url.scheme()),
         };
-        crypto::install_provider();
+        secateur_archive::install_tls_provider();
         let mut http = reqwest::Client::builder()
             .user_agent(concat!("secateur/", env!("CARGO_PKG_VERSION")))
             // Where else the blocks come from is for the operator to say, not for the source.

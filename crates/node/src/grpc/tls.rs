@@ -5,7 +5,6 @@ use std::time::Duration;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 use crate::config::TlsFiles;
-use crate::crypto;
 use crate::error::NodeError;
 use crate::http::tls::read_pem;
 
@@ -14,7 +13,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Makes a server speak TLS and nothing else. The key must be its owner's alone.
 pub(super) fn secure<L>(server: Server<L>, files: &TlsFiles) -> Result<Server<L>, anyhow::Error> {
-    crypto::install_provider();
+    secateur_archive::install_tls_provider();
     let pem = read_pem(files)?;
     let identity = Identity::from_pem(pem.cert, pem.key);
     let config = ServerTlsConfig::new().identity(identity).timeout(HANDSHAKE);

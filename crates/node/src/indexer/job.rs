@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use secateur_archive::{Archive, Check, Codec, Grain};
+use secateur_archive::{Archive, Check, Grain};
 use secateur_core::{Height, Strength};
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
+use secateur_index::codec::CodecName;
 use secateur_index::source::GrpcOptions;
 use secateur_index::worker::OnPruned;
 
@@ -20,6 +21,19 @@ pub(crate) enum BlocksFrom {
     Node(GrpcOptions),
     /// The parts of an archive: an index is built again without a node.
     Archive(ArchivePlace),
+    /// A canister of the Internet Computer.
+    Canister(Canister),
+}
+
+/// How a canister is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Canister {
+    /// `ic://<canister id>`.
+    pub(crate) source: String,
+    /// Where its network answers.
+    pub(crate) url: String,
+    /// A file with a controller's key.
+    pub(crate) identity: Option<PathBuf>,
 }
 
 impl std::fmt::Display for BlocksFrom {
@@ -27,6 +41,7 @@ impl std::fmt::Display for BlocksFrom {
         match self {
             Self::Node(options) => f.write_str(&options.url),
             Self::Archive(place) => write!(f, "{}", place.url),
+            Self::Canister(canister) => f.write_str(&canister.source),
         }
     }
 }
@@ -55,7 +70,7 @@ pub(crate) struct Job {
     pub(crate) source: BlocksFrom,
     pub(crate) sink: RowsInto,
     pub(crate) archive: Option<ArchiveJob>,
-    pub(crate) codec: Codec,
+    pub(crate) codec: CodecName,
     pub(crate) verify: Verify,
     pub(crate) logs: LogFilter,
     pub(crate) on_pruned: OnPruned,

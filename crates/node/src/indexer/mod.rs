@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use secateur_archive::Archive;
 use secateur_core::Height;
 use secateur_index::archiving::{ArchiveMetrics, Archiving, ArchivingOptions};
-use secateur_index::codec::{Codec, EvmCodec, OpaqueCodec};
+use secateur_index::codec::Codec;
 use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::source::{ArchiveSource, GrpcSource, Source};
@@ -25,11 +25,10 @@ use secateur_index::{IndexError, IndexReader, LogFilter, PartRow, Sink};
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub(crate) use job::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password, only_chain};
+pub(crate) use job::{ArchiveJob, BlocksFrom, Canister, Job, RowsInto, no_password, only_chain};
 pub(crate) use serve::check_local;
 pub(crate) use show::Look;
 
-use crate::crypto;
 use crate::error::NodeError;
 use serve::Api;
 
@@ -66,7 +65,7 @@ pub(crate) async fn run(
     stop: watch::Receiver<bool>,
     look: Arc<dyn Observer>,
 ) -> Result<Done, anyhow::Error> {
-    crypto::install_provider();
+    secateur_archive::install_tls_provider();
     match &job.source {
         BlocksFrom::Node(options) => {
             Box::pin(with_source(job, GrpcSource::new(options)?, stop, look)).await
@@ -77,7 +76,32 @@ pub(crate) async fn run(
             let source = ArchiveSource::new(archive, chain_id, job.check());
             Box::pin(with_source(job, source, stop, look)).await
         }
+        BlocksFrom::Canister(canister) => with_canister(job, canister, stop, look).await,
     }
+}
+
+#[cfg(feature = "ic")]
+async fn with_canister(
+    job: &Job,
+    canister: &Canister,
+    stop: watch::Receiver<bool>,
+    look: Arc<dyn Observer>,
+) -> Result<Done, anyhow::Error> {
+    use secateur_index::source::{IcOptions, IcSource};
+    let mut options = IcOptions::parse(&canister.source).map_err(NodeError::Usage)?;
+    options.url.clone_from(&canister.url);
+    options.identity.clone_from(&canister.identity);
+    Box::pin(with_source(job, IcSource::new(&options)?, stop, look)).await
+}
+
+#[cfg(not(feature = "ic"))]
+async fn with_canister(
+    _job: &Job,
+    _canister: &Canister,
+    _stop: watch::Receiver<bool>,
+    _look: Arc<dyn Observer>,
+) -> Result<Done, anyhow::Error> {
+    Err(NodeError::Usage(crate::config::WITHOUT_IC.into()).into())
 }
 
 async fn with_source<S: Source>(
@@ -122,12 +146,7 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
     let Some(chain_id) = chain_id(job, known, source.as_ref(), look.as_ref(), &stop).await? else {
         return Ok(Done::default());
     };
-    let codec: Arc<dyn Codec> = match job.codec {
-        secateur_archive::Codec::Evm => {
-            Arc::new(EvmCodec::new(chain_id, job.verify, job.logs.clone()))
-        }
-        secateur_archive::Codec::Opaque => Arc::new(OpaqueCodec),
-    };
+    let codec = job.codec.codec(chain_id, job.verify, job.logs.clone());
     let mut registry = Registry::default();
     let crew = Crew {
         sink: Arc::new(sink),
@@ -300,7 +319,7 @@ async fn archive<S: Source, K: Sink>(
             ack: to.acknowledge,
             until: job.to,
             follow: !job.once,
-            ..ArchivingOptions::new(crew.chain_id, job.codec, &to.stage)
+            ..ArchivingOptions::new(crew.chain_id, job.codec.of_parts(), &to.stage)
         },
         metrics: Arc::clone(&crew.archive_metrics),
         totals: Some(Arc::clone(&crew.metrics)),

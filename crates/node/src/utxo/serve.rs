@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use super::open::Opening;
 use super::{Opened, Place, http, open};
 use crate::config::Config;
-use crate::crypto;
 use crate::error::NodeError;
 use crate::grpc::utxo::{Serving, serve as serve_grpc};
 use crate::http::metrics::Metrics;
@@ -35,7 +34,7 @@ pub(crate) async fn serve(
 ) -> Result<(), anyhow::Error> {
     check_address(config, "utxo.listen", config.utxo.listen)?;
     check_local("utxo.http", config.utxo.http)?;
-    crypto::install_provider();
+    secateur_archive::install_tls_provider();
     let own = new_token()?;
     let guard = Arc::new(Guard::new(config, &place.directory, &own)?);
     let (http_socket, http) = http::listen(config.utxo.http).await?;

@@ -47,6 +47,8 @@ mod http_client;
 mod http_guard;
 mod http_metrics;
 mod http_routes;
+#[cfg(feature = "ic")]
+mod ic;
 mod index_anvil;
 mod index_chain;
 mod index_kill;

@@ -96,8 +96,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn wait(&self, ticket: Ticket) -> Result<Appended, StoreError> {
         let Ticket { number, appended } = ticket;
         self.wait_for(number)?;
-        let seals = !self.lane.has_workers() && !self.seals_apart.load(Ordering::Relaxed);
-        if seals && self.seal_due() {
+        if self.appends_seal() && self.seal_due() {
             // The group is durable whatever comes of this. Ids that find no room for their run
             // stay in memory, and the status tells.
             self.seal().unwrap_or_default();
@@ -147,7 +146,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             control.include(&mut txn, tx_ids(&blocks)?.into_iter());
         }
         let ids = blocks.into_iter().map(|measured| measured.ids).collect();
-        let hashes = HashChange::Insert(ids, control.seal_limits());
+        let hashes = HashChange::Insert(ids, self.seal_limits(control));
         let writes = if pieces.is_empty() { vec![] } else { vec![Write { buffer, pieces }] };
         self.stage(control, txn, Staging { writes, freed, hashes, ..Staging::default() })
     }

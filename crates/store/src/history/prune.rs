@@ -120,7 +120,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let (enabled, max_ops) = {
             let control = self.writer()?;
             let ops = control.policy.max_ops_per_tick;
-            (control.state.pruning_enabled, control.state.pressure.tick_ops(ops))
+            (control.state.pruning_enabled, self.tick_ops(control.state.pressure, ops))
         };
         if !enabled {
             return Ok(None);

@@ -99,11 +99,17 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// What a prune would do now, down to the last block, and what would stop it. It selects
     /// with the same code as the real run.
     pub fn prune_plan(&self) -> Result<Plan, StoreError> {
+        self.prune_plan_within(u64::MAX)
+    }
+
+    /// The same, for no more than so many nominal operations: a plan that would go on stops with
+    /// [`StopReason::MaxOps`].
+    pub fn prune_plan_within(&self, max_ops: u64) -> Result<Plan, StoreError> {
         let view = self.view()?;
         let (state, table) = (&view.state, &self.header.classes);
         let situation = self.situation_of(&view.snapshot, state)?;
-        let tick_ops = state.pressure.tick_ops(situation.policy.max_ops_per_tick);
-        let selection = situation.select(state, table, u64::MAX);
+        let tick_ops = self.tick_ops(state.pressure, situation.policy.max_ops_per_tick);
+        let selection = situation.select(state, table, max_ops);
         let mut ticks = TickCount::new(tick_ops);
         // The very batch that a prune would commit, made and dropped.
         let (used_before, state) = (state.used_bytes(table), state.clone());

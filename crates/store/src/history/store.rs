@@ -1,8 +1,8 @@
 //! The store itself: what it owns, how a batch is opened and committed, and how it is poisoned.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use secateur_core::{BlockHash, Height, PrunePolicy};
@@ -11,6 +11,7 @@ use super::control::export_head;
 use super::lane::{Lane, Staging};
 use super::queue::Queue;
 use super::runs::{HashRoom, RunRecord};
+use super::slices::Slices;
 use super::state::{Header, Settings, State};
 use super::txn::Txn;
 use crate::ground::{Arena, Ground, Index};
@@ -78,8 +79,8 @@ pub struct Store<A, I> {
     pub(crate) sabotage: Sabotage,
     pub(crate) prune_running: AtomicBool,
     pub(crate) blocks_since_tick: AtomicU64,
-    /// Whether appends leave full epochs to somebody else.
-    pub(crate) seals_apart: AtomicBool,
+    /// The most that one step does, where there is a limit.
+    pub(crate) slices: OnceLock<Slices>,
     poison: Poison,
     bell: RwLock<Option<Bell>>,
 }
@@ -110,7 +111,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             sabotage,
             prune_running: AtomicBool::new(false),
             blocks_since_tick: AtomicU64::new(0),
-            seals_apart: AtomicBool::new(false),
+            slices: OnceLock::new(),
             poison: Poison::default(),
             bell: RwLock::new(None),
         }

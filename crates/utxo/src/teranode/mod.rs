@@ -76,6 +76,7 @@ impl ChainOptions {
         if !https {
             return Ok(endpoint);
         }
+        secateur_archive::install_tls_provider();
         let tls = ClientTlsConfig::new().with_native_roots();
         endpoint.tls_config(tls).map_err(|error| refuse(error.to_string()))
     }

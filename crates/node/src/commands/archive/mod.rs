@@ -11,7 +11,6 @@ use secateur_archive::Archive;
 
 use crate::cli::{ArchiveArgs, ArchiveVerb};
 use crate::config::{ArchivePlace, base};
-use crate::crypto;
 use crate::error::NodeError;
 use crate::indexer::only_chain;
 use crate::ui::Ui;
@@ -30,7 +29,7 @@ pub(crate) fn run(args: &ArchiveArgs, ui: Ui) -> Result<(), anyhow::Error> {
             "name an archive with --archive <dir or s3://bucket/prefix>, or archive.url".into(),
         )
     })?;
-    crypto::install_provider();
+    secateur_archive::install_tls_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("secateur-archive")

@@ -73,6 +73,7 @@ impl Way {
         }
         match endpoint.uri().scheme_str() {
             Some("https") => {
+                secateur_archive::install_tls_provider();
                 let tls = ClientTlsConfig::new();
                 let tls = match &options.ca_file {
                     Some(path) => {

@@ -93,6 +93,7 @@ pub(super) fn serve(
         let refuse = |reason: String| GossipError::invalid("TLS files of the mesh", reason);
         let pem = std::fs::read(cert).map_err(|e| refuse(format!("{}: {e}", cert.display())))?;
         let identity = Identity::from_pem(pem, read_secret(key, MAX_PEM)?);
+        secateur_archive::install_tls_provider();
         let tls = ServerTlsConfig::new().identity(identity);
         server = server.tls_config(tls).map_err(|error| refuse(error.to_string()))?;
     }

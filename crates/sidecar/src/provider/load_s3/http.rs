@@ -38,8 +38,7 @@ impl Http {
         ca: Option<&Path>,
     ) -> Result<Self, ProviderError> {
         let refuse = |reason: String| ProviderError::Invalid { what: "HTTP settings", reason };
-        // A client with TLS needs a provider of cryptography; an error says that one is there.
-        rustls::crypto::ring::default_provider().install_default().unwrap_or_default();
+        secateur_archive::install_tls_provider();
         let mut client = Client::builder()
             .user_agent(concat!("secateur/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::custom(|attempt| {

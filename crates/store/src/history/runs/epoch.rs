@@ -21,6 +21,8 @@ pub(crate) struct SealLimits {
     pub ids: u64,
     /// Payload bytes of its blocks; 0 for no limit.
     pub bytes: u64,
+    /// Its blocks; 0 for no limit.
+    pub blocks: u64,
 }
 
 /// The ids of one block.
@@ -163,6 +165,7 @@ impl Segment {
         }
         self.closed = self.keys.len() as u64 >= limits.ids.max(1)
             || (limits.bytes > 0 && self.bytes >= limits.bytes)
+            || (limits.blocks > 0 && self.sizes.len() as u64 >= limits.blocks)
             || delta >= u32::MAX / 2;
     }
 
@@ -274,7 +277,7 @@ mod tests {
         BlockHash, BlockMeta, Payloads, TxId, TxIndexEntry, push_receipt, push_tx_index,
     };
 
-    const LIMITS: SealLimits = SealLimits { ids: 1000, bytes: 0 };
+    const LIMITS: SealLimits = SealLimits { ids: 1000, bytes: 0, blocks: 0 };
 
     fn block(height: Height) -> BlockIds {
         let key = height * 10;
@@ -319,8 +322,8 @@ mod tests {
         let mut by_ids = Segment::new(0, 0);
         let mut by_bytes = Segment::new(0, 0);
         for height in 0..4 {
-            by_ids.insert(&block(height), SealLimits { ids: 12, bytes: 0 });
-            by_bytes.insert(&block(height), SealLimits { ids: 1000, bytes: 300 });
+            by_ids.insert(&block(height), SealLimits { ids: 12, bytes: 0, blocks: 0 });
+            by_bytes.insert(&block(height), SealLimits { ids: 1000, bytes: 300, blocks: 0 });
             assert_eq!((by_ids.closed, by_bytes.closed), (height == 3, height >= 2));
         }
     }

@@ -13,8 +13,10 @@ use crate::history::store::Store;
 const FEWEST_RUNS: u64 = 2;
 
 impl<A: Arena, I: Index> Store<A, I> {
-    /// Makes room for one more run, if there is none. The caller holds the sealing lock.
+    /// Makes room for one more run, if there is none. The caller holds the sealing lock. A store that
+    /// works in slices merges once, and leaves alone what would be too long.
     pub(super) fn merge_if_full(&self) -> Result<(), StoreError> {
+        let limit = self.merge_limit();
         loop {
             let (pair, number) = {
                 let control = self.control.lock();
@@ -26,7 +28,14 @@ impl<A: Arena, I: Index> Store<A, I> {
                 (smallest_pair(&live), control.state.run_next)
             };
             let Some((older, newer)) = pair else { return Ok(()) };
+            let ids = older.entries.saturating_add(newer.entries);
+            if limit.is_some_and(|limit| ids > limit) {
+                return Ok(());
+            }
             self.merge(number, &older, &newer)?;
+            if limit.is_some() {
+                return Ok(());
+            }
         }
     }
 

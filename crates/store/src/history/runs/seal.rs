@@ -3,7 +3,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
 
@@ -31,16 +30,7 @@ pub(super) struct Covers {
     pub missing: u32,
 }
 
-/// An epoch is sealed when its blocks take this part of the budget.
-const EPOCHS_PER_TARGET: u64 = 16;
-
 impl Control {
-    /// When the open epoch is full.
-    pub(crate) fn seal_limits(&self) -> SealLimits {
-        let target = self.policy.target_bytes;
-        SealLimits { ids: self.settings.epoch_ids, bytes: target / EPOCHS_PER_TARGET }
-    }
-
     /// What tombstones may take.
     pub(crate) fn tombstone_cap(&self) -> u64 {
         tombstone_cap(self.settings.tombstone_bytes, self.policy.target_bytes)
@@ -73,11 +63,6 @@ impl<A: Arena, I: Index> Store<A, I> {
             Err(error) => *self.seal_trouble.lock() = Some(error.to_string()),
         }
         sealed
-    }
-
-    /// Leaves full epochs to whoever calls [`Store::seal_one`]: appends no longer seal them.
-    pub fn seal_apart(&self) {
-        self.seals_apart.store(true, Ordering::Relaxed);
     }
 
     /// Whether [`Store::seal`] has something to do.
@@ -235,7 +220,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let sealed = room.runs.iter().map(|run| run.record.last);
         let sealed = sealed.chain(room.damaged.iter().map(|(_, last)| *last)).max();
         drop(view);
-        self.restore_open_epoch(&mut room, sealed, control.seal_limits())?;
+        self.restore_open_epoch(&mut room, sealed, self.seal_limits(control))?;
         Ok(room)
     }
 
@@ -266,15 +251,16 @@ impl<A: Arena, I: Index> Store<A, I> {
         sealed: Option<Height>,
         limits: SealLimits,
     ) -> Result<(), StoreError> {
-        let state = self.view()?.state;
-        let (Some(oldest), Some(head)) = (state.oldest_kept(), state.head) else {
+        // One for all of them: whoever could cut waits.
+        let view = self.view()?;
+        let (Some(oldest), Some(head)) = (view.state.oldest_kept(), view.state.head) else {
             return Ok(());
         };
         let first = sealed.map_or(oldest, |sealed| oldest.max(sealed + 1));
         let mut walk = Walk::new(first, head.height);
         let mut next = Some(first);
         while let Some(height) = next.filter(|height| *height <= head.height) {
-            let restored = self.stored_ids(&mut walk, height);
+            let restored = self.stored_ids(&view, &mut walk, height);
             match restored {
                 Ok(ids) => {
                     room.restore(height, Some(ids), limits);
@@ -309,8 +295,12 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// The ids of a stored block, from its payloads.
-    fn stored_ids(&self, walk: &mut Walk, height: Height) -> Result<BlockIds, StoreError> {
-        let view = self.view()?;
+    fn stored_ids(
+        &self,
+        view: &View<'_, A, I::Snapshot>,
+        walk: &mut Walk,
+        height: Height,
+    ) -> Result<BlockIds, StoreError> {
         let record = walk.next(&view.snapshot)?.ok_or_else(|| {
             StoreError::corrupt("blocks", format!("the record of block {height} is missing"))
         })?;
