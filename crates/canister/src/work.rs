@@ -28,7 +28,7 @@ struct Scheduled {
 
 impl Scheduled {
     fn is_lost(self) -> bool {
-        ic_cdk::api::time().saturating_sub(self.at) >= LOST.as_nanos() as u64
+        Duration::from_nanos(ic_cdk::api::time().saturating_sub(self.at)) >= LOST
     }
 }
 

@@ -130,8 +130,8 @@ fn a_block_says_its_meta_and_a_source_that_says_another_is_not_believed() {
 #[test]
 fn every_cut_and_every_added_byte_of_every_payload_is_refused() {
     let whole = block();
-    type Part = fn(&mut Payloads) -> &mut Vec<u8>;
-    let parts: [Part; 3] = [|p| &mut p.block, |p| &mut p.receipts, |p| &mut p.tx_index];
+    let parts: [fn(&mut Payloads) -> &mut Vec<u8>; 3] =
+        [|p| &mut p.block, |p| &mut p.receipts, |p| &mut p.tx_index];
     for (number, part) in parts.into_iter().enumerate() {
         let len = part(&mut whole.clone().payloads).len();
         for cut in 0..len {

@@ -33,7 +33,7 @@ pub const IC_URL: &str = "https://icp-api.io";
 /// The largest answer that is read: a reply, and what is signed around it.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// An update goes through consensus, and its answer is asked for until it is there.
-const UPDATE: Duration = Duration::from_secs(120);
+const UPDATE: Duration = Duration::from_mins(2);
 
 /// How a canister is reached.
 #[derive(Debug, Clone)]

@@ -26,7 +26,7 @@ use super::host::{Host, Trap};
 const NETWORK_KEY: [u8; 37] = *b"\x30\x81\x82\x30\x1d\x06\x0d\x2b\x06\x01\x04\x01\x82\xdc\x7c\x05\x03\x01\x02\x01\x06\x0c\x2b\x06\x01\x04\x01\x82\xdc\x7c\x05\x03\x02\x01\x03\x61\x00";
 /// What a node's begins with.
 const NODE_KEY: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 /// How the node behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
