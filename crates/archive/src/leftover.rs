@@ -21,9 +21,14 @@ const MOST: u32 = 64;
 
 /// The name of a part or a manifest that a cut-off write was to have; none for any other name.
 pub(crate) fn wanted_name(name: &str) -> Option<&str> {
+    staged_name(name).filter(|wanted| PartKey::parse(wanted).is_ok())
+}
+
+/// The name that a write was to have, by the one that it has until it is whole.
+fn staged_name(name: &str) -> Option<&str> {
     let (wanted, number) = name.rsplit_once('#')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number && PartKey::parse(wanted).is_ok()).then_some(wanted)
+    is_number.then_some(wanted)
 }
 
 impl Archive {
@@ -43,6 +48,26 @@ impl Archive {
 }
 
 impl Remote {
+    /// Removes what cut-off writes left beside other files at the top of a directory, as
+    /// [`Archive::sweep`] does among parts.
+    pub(crate) async fn sweep_top(
+        &self,
+        is_ours: impl Fn(&str) -> bool,
+    ) -> Result<(), ArchiveError> {
+        let Some(root) = self.directory.clone() else { return Ok(()) };
+        let mut names = self.names("", None);
+        while let Some(name) = names.try_next().await? {
+            let Some(wanted) = staged_name(&name.key).filter(|wanted| is_ours(wanted)) else {
+                continue;
+            };
+            let path = root.join(&name.key);
+            if root.join(wanted).exists() || is_old(&path) {
+                remove(vec![path], name.size).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what cut-off writes of one name left, now that it is there.
     pub(crate) async fn sweep_name(&self, key: &str) {
         let Some(root) = &self.directory else { return };

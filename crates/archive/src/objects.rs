@@ -107,6 +107,17 @@ impl Objects {
         self.remote.patiently("writing", key, put).await
     }
 
+    /// Removes what cut-off writes of a name left in a directory, now that the name is there.
+    pub async fn sweep_name(&self, key: &str) {
+        self.remote.sweep_name(key).await;
+    }
+
+    /// Removes what cut-off writes left at the top of a directory: of names that are ours, if the name
+    /// itself is there by now, or if it was long ago.
+    pub async fn sweep(&self, is_ours: impl Fn(&str) -> bool) -> Result<(), ArchiveError> {
+        self.remote.sweep_top(is_ours).await
+    }
+
     /// Removes an object. One that is not there is no error: the answer to an earlier request may
     /// have been lost.
     pub async fn remove(&self, key: &str) -> Result<(), ArchiveError> {

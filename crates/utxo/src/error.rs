@@ -151,7 +151,10 @@ pub enum UtxoError {
         reason: String,
     },
     /// Parents could not be preserved, so nothing was deleted.
-    #[error("preserving parents at height {height} failed, so nothing was deleted: {source}")]
+    #[error(
+        "preserving parents at height {height} failed, so nothing was deleted: {}",
+        bare(source)
+    )]
     NotPreserved {
         /// The run's height.
         height: Height,
@@ -168,9 +171,20 @@ pub enum UtxoError {
         /// Whether the same step may succeed later.
         retryable: bool,
     },
+    /// A height that cannot be the chain's.
+    #[error("{reason}; nothing was changed")]
+    WrongHeight {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A setting that cannot be.
     #[error("{0}; nothing was changed")]
     Setting(String),
+}
+
+/// An error without what was not changed by the step that failed: others before it may have.
+fn bare(error: &UtxoError) -> String {
+    error.to_string().trim_end_matches("; nothing was changed").to_owned()
 }
 
 fn ripe(ripe_at: Option<Height>) -> String {
@@ -228,8 +242,9 @@ impl UtxoError {
     }
 
     /// What kind it is: a label for interfaces and logs.
-    pub const fn label(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
+            Self::Files(_) if self.is_disk_full() => "full",
             Self::Unknown { .. } => "unknown",
             Self::Pruned { .. } => "pruned",
             Self::Different { .. } => "different",
@@ -246,6 +261,7 @@ impl UtxoError {
             Self::Files(_) | Self::File { .. } => "files",
             Self::NotPreserved { .. } => "not_preserved",
             Self::Service { .. } => "service",
+            Self::WrongHeight { .. } => "wrong_height",
             Self::Setting(_) => "setting",
         }
     }

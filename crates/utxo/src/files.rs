@@ -1,8 +1,8 @@
 //! External files: the bytes of large transactions on object storage, `<txid>.tx` or `<txid>.outputs`.
 //!
 //! A file that is not there is the trace of an earlier run that was cut off; but it is also what a
-//! wrong prefix, another bucket or a disk that is not mounted looks like. So before records go, files
-//! of records that stay are looked for ([`ExternalFiles::prove`]).
+//! wrong prefix, another bucket or a disk that is not mounted looks like. So a place carries a mark, and
+//! before records go, files of records that stay are looked for ([`ExternalFiles::prove`]).
 
 use bytes::Bytes;
 use secateur_archive::{ArchiveUrl, Fetched, Objects, Put, Settings};
@@ -28,6 +28,11 @@ pub enum Removed {
     Missing,
 }
 
+/// The name of a place's mark.
+const MARK: &str = "secateur-place";
+/// A mark has no more bytes than this.
+const MAX_MARK: u64 = 64;
+
 fn key(txid: TxId, kind: FileKind) -> String {
     format!("{txid}.{}", kind.suffix())
 }
@@ -48,11 +53,53 @@ impl ExternalFiles {
         self.objects.address()
     }
 
+    /// Whether it is a directory of this machine.
+    pub fn is_directory(&self) -> bool {
+        self.objects.is_directory()
+    }
+
+    /// The mark of this place, if it carries one.
+    pub async fn mark(&self) -> Result<Option<String>, UtxoError> {
+        let wrong = |reason: String| UtxoError::File { name: MARK.into(), reason };
+        match self.objects.get(MARK, MAX_MARK).await? {
+            Fetched::Missing => Ok(None),
+            Fetched::TooLong(size) => Err(wrong(format!("{size} bytes are no mark"))),
+            Fetched::Bytes(bytes) => match std::str::from_utf8(&bytes) {
+                Ok(mark) => Ok(Some(mark.trim_end().to_owned())),
+                Err(_) => Err(wrong("it is no text".into())),
+            },
+        }
+    }
+
+    /// Gives this place a mark, unless somebody else has just given it one; the one that it carries is
+    /// the answer.
+    pub async fn set_mark(&self, mark: &str) -> Result<String, UtxoError> {
+        match self.objects.put_new(MARK, &Bytes::from(format!("{mark}\n"))).await? {
+            Put::Written => Ok(mark.to_owned()),
+            Put::Occupied => self.mark().await?.ok_or_else(|| UtxoError::File {
+                name: MARK.into(),
+                reason: "it came and went while it was written".into(),
+            }),
+        }
+    }
+
+    /// Removes what writes left that were cut off long ago: files that no record names and nobody reads.
+    pub async fn sweep(&self) -> Result<(), UtxoError> {
+        let is_ours = |name: &str| {
+            let (txid, suffix) = name.split_once('.').unwrap_or((name, ""));
+            txid.parse::<TxId>().is_ok() && matches!(suffix, "tx" | "outputs")
+        };
+        Ok(self.objects.sweep(is_ours).await?)
+    }
+
     /// Writes a transaction's file, before its record is made. A file of the same id has the same
     /// bytes: it was left by a write that was cut off.
     pub async fn put(&self, txid: TxId, kind: FileKind, bytes: &Bytes) -> Result<(), UtxoError> {
         match self.objects.put_new(&key(txid, kind), bytes).await? {
-            Put::Written => Ok(()),
+            Put::Written => {
+                self.objects.sweep_name(&key(txid, kind)).await;
+                Ok(())
+            }
             Put::Occupied => match self.get(txid, kind).await? {
                 Some(there) if there == *bytes => Ok(()),
                 _ => Err(UtxoError::File {

@@ -216,7 +216,7 @@ impl Metrics {
     }
 
     pub(crate) fn counts(&self, counts: &Counts) {
-        self.past_due.set(signed(counts.due));
+        self.past_due.set(signed(counts.past_due()));
         self.unmined.set(signed(counts.unmined));
         self.preserved.set(signed(counts.preserved));
         self.cut.set(signed(counts.cut));

@@ -126,7 +126,7 @@ pub struct Counts {
     pub records: u64,
     /// In no block.
     pub unmined: u64,
-    /// Past their delete-at-height at the height that was asked for.
+    /// Past their delete-at-height at the height that was asked for, and not cut.
     pub due: u64,
     /// Preserved.
     pub preserved: u64,
@@ -136,6 +136,13 @@ pub struct Counts {
     pub size_bytes: u64,
     /// What of that is free to be used again.
     pub free_bytes: u64,
+}
+
+impl Counts {
+    /// Past their delete-at-height and still here: also those that are cut, and whose file stays.
+    pub const fn past_due(&self) -> u64 {
+        self.due.saturating_add(self.cut)
+    }
 }
 
 /// A database of UTXO records.
@@ -266,8 +273,9 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     fn doomed(
         &self,
         external: bool,
+        after: Option<Self::Mark>,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<Doomed<Self::Key>>, UtxoError>> + Send;
+    ) -> impl Future<Output = Result<Page<Doomed<Self::Key>, Self::Mark>, UtxoError>> + Send;
 
     /// Removes records that are cut, whose files are gone.
     fn finish(&self, keys: Vec<Self::Key>) -> impl Future<Output = Result<(), UtxoError>> + Send;

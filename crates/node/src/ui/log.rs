@@ -36,13 +36,15 @@ struct Lines;
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let bar = BELOW.lock().clone();
-        match bar {
+        let written = match bar {
             Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
             None => io::stderr().write(bytes),
-        }
+        };
+        // A full disk or a reader that has gone costs the line, and never the service that wrote it.
+        written.or(Ok(bytes.len()))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        io::stderr().flush().or(Ok(()))
     }
 }

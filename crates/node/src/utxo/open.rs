@@ -93,15 +93,17 @@ async fn with_store<S: UtxoStore>(
         let open = if ours { ExternalFiles::create } else { ExternalFiles::open };
         open(&files.url, &files.settings)
     });
+    let files = files.transpose()?;
+    // A command leaves things as they are.
+    if let (Some(files), true) = (&files, guard.is_some())
+        && let Err(error) = files.sweep().await
+    {
+        tracing::warn!(%error, "what cut-off writes left beside external files was not looked for");
+    }
     let assembly = settings.assembly.as_ref().map(ChainAssembly::new).transpose()?;
     let assembly = assembly.map(|assembly| Arc::new(assembly) as Arc<dyn Assembly>);
-    let pruner = Pruner::new(
-        store,
-        files.transpose()?,
-        settings.pruner.clone(),
-        assembly,
-        Arc::clone(&metrics),
-    )?;
+    let pruner =
+        Pruner::new(store, files, settings.pruner.clone(), assembly, Arc::clone(&metrics))?;
     // A command listens to nobody.
     let awaits_chain = guard.is_some() && settings.chain.is_some();
     let following = Following { awaits_chain, ..settings.following.clone() };

@@ -11,7 +11,7 @@ use crate::utxo_rig::{Home, coinbase, id, label, shown, spend};
 async fn each_refused_transaction_says_why_and_the_others_are_made() {
     let home = Home::new("");
     let served = home.serve("");
-    served.create(1, vec![coinbase(1, 2, 1), coinbase(2, 1, 4)]).await;
+    served.create(4, vec![coinbase(1, 2, 1), coinbase(2, 1, 4)]).await;
     let told = vec![
         spend(11, &[(1, 0)], None),
         spend(12, &[(1, 0)], None),
@@ -248,4 +248,89 @@ fn settings_that_cannot_work_are_refused_before_anything_is_made() {
     let words = "utxo status --store postgres://me:secret@host/db";
     let told = run(&home.data, words).ends(2).complains("--store holds a password");
     assert!(!told.err.contains("secret"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_height_in_a_call_is_not_believed_against_the_chain() {
+    let home = Home::new("");
+    let served = home.serve("");
+    served.create(5000, vec![coinbase(1, 1, 4000), coinbase(2, 1, 4000)]).await;
+    served.block(5000).await;
+    served.processed(5000).await;
+    // Told late, it is still counted from the head.
+    served.create(150, vec![spend(11, &[(1, 0)], Some(5000))]).await;
+    let one = served.explain(1).await.record.unwrap();
+    assert_eq!(one.delete_at_height, Some(5010));
+    let far =
+        pb::CreateRequest { height: 4_294_967_000, transactions: vec![spend(12, &[(2, 0)], None)] };
+    let refused = served.store().create(served.asked(far)).await.unwrap_err();
+    let told = (refused.code(), label(&refused));
+    assert_eq!(told, (Code::InvalidArgument, "wrong_height".into()));
+    assert!(refused.message().contains("utxo.max_jump_blocks"), "{refused}");
+    let above = served.create(5001, vec![spend(13, &[(2, 0)], Some(5002))]).await;
+    assert_eq!(above, ["wrong_height"], "no block is above the tip");
+    let request = pb::SetMinedRequest {
+        height: 5001,
+        txids: vec![id(11).to_vec().into()],
+        block: Some(crate::utxo_rig::block(6000)),
+    };
+    let refused = served.store().set_mined(served.asked(request)).await.unwrap_err();
+    assert_eq!(label(&refused), "wrong_height");
+    for number in [12, 13] {
+        assert!(!served.is_here(number).await, "{number}");
+    }
+    served.stop();
+}
+
+#[tokio::test]
+async fn where_the_files_are_not_no_new_one_goes_and_everybody_is_told() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    let large = |mut tx: pb::NewTransaction| {
+        tx.body = vec![3; 100].into();
+        tx
+    };
+    served.create(5, vec![coinbase(1, 2, 1)]).await;
+    let made = served.create(5, vec![large(spend(11, &[(1, 0)], Some(5)))]).await;
+    assert_eq!(made, ["OUTCOME_NEW"]);
+    let spender = spend(12, &[(11, 0)], Some(5));
+    served.create(5, vec![spender]).await;
+    // The disk of the files is gone, and an empty directory is in its place.
+    let (files, away) = (home.data.join("utxo/files"), home.data.join("away"));
+    std::fs::rename(&files, &away).unwrap();
+    std::fs::create_dir(&files).unwrap();
+    served.block(20).await;
+    served.processed(20).await;
+    assert!(served.is_here(11).await, "its file may be where it was");
+    let (ready, why) = served.get("/readyz");
+    assert!(ready == 503 && why.contains("external files"), "{ready} {why}");
+    let made = served.create(20, vec![large(spend(13, &[(1, 1)], None))]).await;
+    assert_eq!(made, ["files"]);
+    assert!(!served.is_here(13).await && std::fs::read_dir(&files).unwrap().count() == 0);
+    run(&home.data, "utxo prune --height 21 --yes").ends(6).complains("utxo.files");
+    std::fs::remove_dir(&files).unwrap();
+    std::fs::rename(&away, &files).unwrap();
+    run(&home.data, "utxo prune --height 22 --yes").ends(0);
+    assert!(!served.is_here(11).await && served.get("/readyz").0 == 200);
+    served.stop();
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_its_lines_and_nothing_else() {
+    let home = Home::new("");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let words = "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log debug";
+    let mut command = crate::tool::secateur(&home.data, words);
+    let mut service = command.stdout(std::process::Stdio::piped()).stderr(full).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(service.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert!(line.starts_with("listening"), "{line}");
+    for height in 1..=20 {
+        run(&home.data, &format!("utxo prune --height {height} --yes")).ends(0);
+    }
+    assert!(service.try_wait().unwrap().is_none(), "it lives");
+    let term = std::process::Command::new("kill").arg(service.id().to_string()).status();
+    assert!(term.unwrap().success());
+    assert_eq!(service.wait().unwrap().code(), Some(0));
 }

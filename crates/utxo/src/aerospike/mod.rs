@@ -207,8 +207,13 @@ impl<R: Records> UtxoStore for Engine<R> {
         self.delete_all(&keys, sweep).await
     }
 
-    async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<TxId>>, UtxoError> {
-        self.doomed_some(external, limit).await
+    async fn doomed(
+        &self,
+        external: bool,
+        after: Option<R::Cursor>,
+        limit: usize,
+    ) -> Result<Page<Doomed<TxId>, R::Cursor>, UtxoError> {
+        self.doomed_some(external, after, limit).await
     }
 
     async fn finish(&self, keys: Vec<TxId>) -> Result<(), UtxoError> {

@@ -11,7 +11,7 @@ use aerospike::Value;
 
 use crate::UtxoError;
 use crate::codec::{self, Input, pages};
-use crate::store::{Doomed, Fate, Kept, Sweep};
+use crate::store::{Doomed, Fate, Kept, Page, Sweep};
 use crate::types::TxId;
 
 use super::Engine;
@@ -256,26 +256,20 @@ impl<R: Records> Engine<R> {
     pub(super) async fn doomed_some(
         &self,
         external: bool,
+        after: Option<R::Cursor>,
         limit: usize,
-    ) -> Result<Vec<Doomed<TxId>>, UtxoError> {
+    ) -> Result<Page<Doomed<TxId>, R::Cursor>, UtxoError> {
         let bins = &[bins::TXID, bins::EXTERNAL];
-        let mut cursor = None;
-        // Whole pages may have to be passed over.
-        loop {
-            let query = Query { index: Index::Cut, to: i64::MAX, bins, above: None };
-            let (found, next) = self.records.query(query, cursor, limit).await?;
-            let mut doomed = Vec::new();
-            for stored in &found {
-                let read = Reader(&stored.fields);
-                let (txid, file) = (read.txid()?, read.external()?);
-                if external || file.is_none() {
-                    doomed.push(Doomed { key: txid, txid, external: file });
-                }
+        let query = Query { index: Index::Cut, to: i64::MAX, bins, above: None };
+        let (found, next) = self.records.query(query, after, limit).await?;
+        let mut items = Vec::new();
+        for stored in &found {
+            let read = Reader(&stored.fields);
+            let (txid, file) = (read.txid()?, read.external()?);
+            if external || file.is_none() {
+                items.push(Doomed { key: txid, txid, external: file });
             }
-            if !doomed.is_empty() || next.is_none() {
-                return Ok(doomed);
-            }
-            cursor = next;
         }
+        Ok(Page { items, next })
     }
 }

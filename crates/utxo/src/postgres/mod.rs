@@ -209,8 +209,13 @@ impl UtxoStore for PostgresStore {
         self.pace.sweep(sweep::delete(&self.database, &keys, sweep)).await
     }
 
-    async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<Key>>, UtxoError> {
-        read::doomed(&self.client().await?, external, limit).await
+    async fn doomed(
+        &self,
+        external: bool,
+        after: Option<Mark>,
+        limit: usize,
+    ) -> Result<Page<Doomed<Key>, Mark>, UtxoError> {
+        read::doomed(&self.client().await?, external, after, limit).await
     }
 
     async fn finish(&self, keys: Vec<Key>) -> Result<(), UtxoError> {

@@ -46,7 +46,7 @@ pub(super) const HERE: &str = "select txid from utxo_txs where txid = any($1) an
 pub(super) const UNSETTLED: &str = "select txid from utxo_txs where txid = any($1) and not cut \
     and coalesce(mined_at > $2, true)";
 pub(super) const DOOMED: &str = "select id, txid, external from utxo_txs where cut and ($1 or external is null) \
-    order by id limit $2";
+    and id > $3 order by id limit $2";
 /// Newest first, as far as one can tell from an index by delete-at-height.
 pub(super) const EXTERNAL: &str = "select txid, external from ( \
         (select id, txid, external from utxo_txs where external is not null and not cut \
@@ -282,15 +282,19 @@ pub(super) async fn unstable(
 pub(super) async fn doomed(
     client: &Client,
     external: bool,
+    after: Option<Mark>,
     limit: usize,
-) -> Result<Vec<Doomed<Key>>, UtxoError> {
-    let rows = query(client, DOOMED, &[&external, &limited(limit)]).await?;
+) -> Result<Page<Doomed<Key>, Mark>, UtxoError> {
+    let after = after.map_or(i64::MIN, |mark| mark.id);
+    let rows = query(client, DOOMED, &[&external, &limited(limit), &after]).await?;
     let decode = |row: &Row| {
         let (txid, external) = (decode_txid(field(row, 1)?)?, kind(field(row, 2)?)?);
         let key = Key { height: 0, id: field(row, 0)? };
         Ok(Doomed { key, txid, external })
     };
-    rows.iter().map(decode).collect()
+    let items: Vec<_> = rows.iter().map(decode).collect::<Result<_, UtxoError>>()?;
+    let last = items.last().map(|last| Mark { height: 0, id: last.key.id });
+    Ok(Page { next: last.filter(|_| items.len() >= limit), items })
 }
 
 pub(super) async fn external_sample(

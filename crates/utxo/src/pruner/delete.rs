@@ -14,10 +14,6 @@ use crate::store::{Doomed, Fate, Kept, Page, Sweep, UtxoStore};
 
 /// External files that are removed at the same time in one chunk.
 const FILES_AT_ONCE: usize = 16;
-/// Records with external files of which at least one must be where it should be.
-const SAMPLE: usize = 16;
-/// Under this name the store keeps the place whose files were seen last.
-const PLACE: &str = "files_place";
 
 impl<S: UtxoStore> Pruner<S> {
     /// Deletes what is due up to a height.
@@ -103,9 +99,9 @@ impl<S: UtxoStore> Pruner<S> {
     }
 
     /// Removes files, then the records whose files are gone.
-    async fn remove(&self, doomed: Vec<Doomed<S::Key>>) -> Result<bool, UtxoError> {
+    async fn remove(&self, doomed: Vec<Doomed<S::Key>>) -> Result<(), UtxoError> {
         if doomed.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let files = stream::iter(doomed).map(|record| async move {
             let removed = match (record.external, &self.files) {
@@ -118,7 +114,7 @@ impl<S: UtxoStore> Pruner<S> {
             (record, removed)
         });
         let removed: Vec<_> = files.buffer_unordered(FILES_AT_ONCE).collect().await;
-        let (mut ready, mut stay) = (Vec::with_capacity(removed.len()), 0);
+        let (mut ready, mut stay) = (Vec::with_capacity(removed.len()), Vec::new());
         for (record, removed) in removed {
             match removed {
                 Ok(removed) => {
@@ -129,75 +125,34 @@ impl<S: UtxoStore> Pruner<S> {
                     });
                     ready.push(record.key);
                 }
-                Err(error) => {
-                    stay += 1;
-                    let txid = record.txid;
-                    tracing::warn!(%txid, %error, "its external file could not be removed, so its record stays");
-                }
+                Err(error) => stay.push((record.txid, error)),
             }
         }
-        let gone = ready.len() as u64;
+        let (gone, staying) = (ready.len() as u64, stay.len() as u64);
+        if let Some((txid, error)) = stay.first() {
+            let told = "external files could not be removed, so their records stay";
+            tracing::warn!(staying, %txid, %error, "{told}; the first of them");
+        }
         self.store.finish(ready).await?;
         self.board.count(|done| {
             done.deleted += gone;
-            done.keep(Kept::FileStays, stay);
+            done.keep(Kept::FileStays, staying);
         });
-        Ok(stay == 0)
+        Ok(())
     }
 
     /// Goes on where a run was cut off between a record's cut and its end.
     async fn finish_doomed(&self, external: bool, limits: &Limits) -> Result<(), Ended> {
+        let mut after = None;
         loop {
             limits.check()?;
-            let doomed = self.store.doomed(external, self.settings.chunk_size).await?;
-            // What cannot be removed now would be listed again for ever.
-            if doomed.is_empty() || !self.remove(doomed).await? {
+            let page = self.store.doomed(external, after, self.settings.chunk_size).await?;
+            self.remove(page.items).await?;
+            // What cannot be removed now is passed over, and tried again by the next run.
+            after = page.next;
+            if after.is_none() {
                 return Ok(());
             }
         }
-    }
-
-    /// Whether the place of external files is the right one: a wrong prefix or a disk that is not
-    /// mounted has none of the files that must be there, and every one of them would count as gone.
-    async fn is_right_place(&self, height: Height) -> Result<bool, UtxoError> {
-        let Some(files) = &self.files else { return Ok(false) };
-        let mut sample = self.store.external_sample(Some(height), SAMPLE).await?;
-        if sample.is_empty() {
-            // What is due and not cut has its file too.
-            sample = self.store.external_sample(None, SAMPLE).await?;
-        }
-        if sample.is_empty() {
-            if self.store.note(PLACE).await?.as_deref() == Some(files.address()) {
-                return Ok(true);
-            }
-            // Only what is cut has files, and this place never showed one: they are somewhere else.
-            let doomed = self.store.doomed(true, self.settings.chunk_size).await?.into_iter();
-            let with_files = doomed.filter_map(|one| Some((one.txid, one.external?)));
-            sample = with_files.take(SAMPLE).collect();
-        }
-        if sample.is_empty() {
-            return Ok(true);
-        }
-        if self.settings.missing_files_are_gone {
-            return Ok(true);
-        }
-        match files.prove(&sample).await {
-            Ok(true) => {
-                self.store.set_note(PLACE, files.address()).await?;
-                return Ok(true);
-            }
-            Ok(false) => {}
-            // What has no file goes all the same.
-            Err(error) => {
-                tracing::warn!(%error, "records with external files stay until their place answers");
-                return Ok(false);
-            }
-        }
-        tracing::error!(
-            place = files.address(),
-            "none of the external files that must be there is there; records with external files stay. \
-             Check the address and its prefix, and that the disk is mounted"
-        );
-        Ok(false)
     }
 }

@@ -8,12 +8,14 @@
 mod delete;
 mod guard;
 mod job;
+mod place;
 mod preserve;
 mod settings;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use secateur_core::Height;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -41,6 +43,8 @@ pub struct Pruner<S> {
     assembly: Option<Arc<dyn Assembly>>,
     metrics: Arc<Metrics>,
     board: Board,
+    /// When the place of external files was last seen to be the right one.
+    place_seen: Mutex<Option<Instant>>,
 }
 
 /// What a run at a height would do.
@@ -117,7 +121,8 @@ impl<S: UtxoStore> Pruner<S> {
         metrics: Arc<Metrics>,
     ) -> Result<Self, UtxoError> {
         settings.check()?;
-        Ok(Self { store, files, settings, assembly, metrics, board: Board::default() })
+        let (board, place_seen) = (Board::default(), Mutex::default());
+        Ok(Self { store, files, settings, assembly, metrics, board, place_seen })
     }
 
     /// Its store.

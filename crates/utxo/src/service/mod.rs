@@ -15,7 +15,7 @@ use crate::UtxoError;
 use crate::events::{Event, Heard, Latest, StalePersister, Watch};
 use crate::metrics::{Metrics, Unheard};
 use crate::pruner::{Job, Outcome, Plan, Pruner, Skip, Trigger};
-use crate::store::{Counts, UtxoStore};
+use crate::store::{Counts, Kept, UtxoStore};
 use crate::types::{Record, TxId};
 
 pub use standing::{Following, Standing, Status};
@@ -57,6 +57,7 @@ impl<S: UtxoStore> Service<S> {
     ) -> Result<Self, UtxoError> {
         let processed = height_note(pruner.store(), PROCESSED).await?;
         let persisted = height_note(pruner.store(), PERSISTED).await?;
+        let ran = pruner.store().jobs().await?.first().map(|job| job.height);
         let watch = Watch::new(
             following.mode,
             following.persister_absent,
@@ -68,7 +69,7 @@ impl<S: UtxoStore> Service<S> {
             following,
             metrics,
             watch: Mutex::new(watch),
-            state: Mutex::new(State { processed, ..State::default() }),
+            state: Mutex::new(State { processed, ran, ..State::default() }),
             waiting: Latest::new(),
             turn: tokio::sync::Mutex::default(),
             noted: tokio::sync::Mutex::new(persisted),
@@ -154,8 +155,23 @@ impl<S: UtxoStore> Service<S> {
         self.0.following.is_jump(known, height).then_some(known)
     }
 
+    /// The chain's tip for a step of which somebody names the height. One that is far above everything
+    /// that is known is refused, as it is of an event; and nothing is counted from below the head, so that
+    /// what is told late is not deleted early.
+    pub fn tip(&self, height: Height) -> Result<Height, UtxoError> {
+        if let Some(known) = self.too_far(height) {
+            let reason = format!(
+                "height {height} is far above {known}, which is the last that is known; if the chain \
+                 really is there, set utxo.max_jump_blocks higher (0: any)"
+            );
+            return Err(UtxoError::WrongHeight { reason });
+        }
+        Ok(self.0.watch.lock().head().map_or(height, |head| head.max(height)))
+    }
+
     /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
-    /// A run that failed for a reason that may pass is tried again, unless a later height comes first.
+    /// A run that failed is tried again, soon if the reason may pass by itself, unless a later height comes
+    /// first.
     pub async fn run(&self, stop: watch::Receiver<bool>) {
         tokio::select! {
             biased;
@@ -201,16 +217,17 @@ impl<S: UtxoStore> Service<S> {
                 self.skip(Skip::NotAhead);
                 continue;
             }
-            let retryable = match self.prune(trigger, stop.clone()).await {
-                Ok((_, error)) => error.is_some_and(|error| error.is_retryable()),
-                Err(skip) => skip.is_retryable(),
+            let soon = match self.prune(trigger, stop.clone()).await {
+                Ok((_, None)) => None,
+                Ok((_, Some(error))) => Some(error.is_retryable()),
+                Err(skip) => skip.is_retryable().then_some(true),
             };
-            if retryable {
-                again = Some(trigger);
-                pause = (pause * 2).min(PATIENCE.1);
-            } else {
-                pause = PATIENCE.0;
-            }
+            again = soon.map(|_| trigger);
+            pause = match soon {
+                None => PATIENCE.0,
+                Some(true) => (pause * 2).min(PATIENCE.1),
+                Some(false) => PATIENCE.1,
+            };
         }
     }
 
@@ -291,11 +308,13 @@ impl<S: UtxoStore> Service<S> {
             );
         }
         let completed = error.is_none();
+        let misplaced = job.done.kept.get(&Kept::FilesMissing).copied().unwrap_or(0);
         let head = self.0.watch.lock().head();
         // A prune by hand may be at a lower height than one before.
         let processed = {
             let mut state = self.0.state.lock();
             state.last_error = error;
+            state.misplaced = misplaced;
             if completed {
                 state.last_skip = None;
                 // What cannot have been processed is forgotten.
@@ -327,8 +346,13 @@ impl<S: UtxoStore> Service<S> {
     /// Counts what is there, as seen from the head.
     async fn count(&self) -> Result<Counts, UtxoError> {
         let head = self.0.watch.lock().head();
-        let processed = self.0.state.lock().processed;
-        let counts = self.0.pruner.store().counts(head.max(processed).unwrap_or(0)).await?;
+        let (processed, ran) = {
+            let state = self.0.state.lock();
+            (state.processed, state.ran)
+        };
+        // Who hears of no chain knows at least how far a run was to go.
+        let seen = head.or(ran).max(processed);
+        let counts = self.0.pruner.store().counts(seen.unwrap_or(0)).await?;
         self.0.metrics.counts(&counts);
         Ok(counts)
     }

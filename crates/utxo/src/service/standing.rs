@@ -97,6 +97,10 @@ pub(super) struct State {
     pub(super) heard: bool,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
+    /// Records that the last run left because their files were not where they should be.
+    pub(super) misplaced: u64,
+    /// The height of the newest run that is noted.
+    pub(super) ran: Option<Height>,
 }
 
 impl Following {
@@ -128,6 +132,13 @@ impl State {
             return Some(format!(
                 "height {height} was told, far above what is known, and is taken for a mistake; \
                  utxo.max_jump_blocks says how far is too far"
+            ));
+        }
+        if self.misplaced > 0 {
+            return Some(format!(
+                "{} due records stay, because the place of external files is not the one that their \
+                 files are in: check utxo.files, and that the disk is mounted",
+                self.misplaced
             ));
         }
         if !following.enabled {

@@ -309,8 +309,13 @@ impl UtxoStore for SqliteStore {
             .collect())
     }
 
-    async fn doomed(&self, external: bool, limit: usize) -> Result<Vec<Doomed<i64>>, UtxoError> {
-        self.reader().read(move |connection| read::doomed(connection, external, limit)).await
+    async fn doomed(
+        &self,
+        external: bool,
+        after: Option<Mark>,
+        limit: usize,
+    ) -> Result<Page<Doomed<i64>, Mark>, UtxoError> {
+        self.reader().read(move |connection| read::doomed(connection, external, after, limit)).await
     }
 
     async fn finish(&self, keys: Vec<i64>) -> Result<(), UtxoError> {

@@ -48,15 +48,16 @@ pub async fn follow<S: UtxoStore>(
 ) -> Result<(), UtxoError> {
     let client =
         BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
-    let mut listener = Listener { service, options, client, head: None, told: Mutex::default() };
+    let told = Mutex::default();
+    let mut listener = Listener { service, options, client, head: None, heard: false, told };
     let listening = async {
         let mut pause = options.pauses.0;
         loop {
-            let began = Instant::now();
+            listener.heard = false;
             let error = listener.session().await;
             service.metrics().chain_lost();
-            // A connection that held for a while begins with a short pause again.
-            if began.elapsed() > options.pauses.1 {
+            // A chain that was heard begins with a short pause again.
+            if listener.heard {
                 pause = options.pauses.0;
             }
             let seconds = pause.as_secs_f64();
@@ -97,6 +98,8 @@ struct Listener<'a, S> {
     client: BlockchainApiClient<Channel>,
     /// The chain's top, as it last said.
     head: Option<Height>,
+    /// Whether the connection that is there brought a notification.
+    heard: bool,
     /// When something that is passed over was last told, and how many were not since.
     told: Mutex<(Option<Instant>, u64)>,
 }
@@ -132,6 +135,7 @@ impl<S: UtxoStore> Listener<'_, S> {
                 }
                 told = hear(&mut stream) => {
                     let Some(first) = told.map_err(broken)? else { return Ok(()) };
+                    self.heard = true;
                     let news = self.take_in(first, &mut stream)?;
                     for height in news.reported {
                         self.persisted(height).await?;

@@ -2,15 +2,11 @@
 //! pruner never ran.
 
 use std::future::Future;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use secateur_archive::{Credentials, Retry, S3Settings};
 use secateur_utxo::{
     Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Outcome, Pruner, Rules,
     Service, Settings, Slot, StalePersister, Sweep, Trigger, UtxoStore,
@@ -121,7 +117,7 @@ pub async fn a_stale_persister_is_told_and_the_past_due_records_are_counted<S, F
     assert!(service.ready().is_ok());
 }
 
-fn place(path: &Path) -> ExternalFiles {
+pub fn place(path: &Path) -> ExternalFiles {
     let url = path.to_str().unwrap().parse().unwrap();
     ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap()
 }
@@ -214,101 +210,6 @@ pub async fn a_cut_record_is_not_finished_by_a_place_that_never_had_its_file<S, 
     let job = run(&pruner(store, Some(right.clone()), settings()), at(17)).await;
     assert_eq!((job.done.deleted, job.done.files_deleted), (1, 1), "{job:?}");
     assert!(!is_here(store, 2).await && !right.has(id(2), FileKind::Tx).await.unwrap());
-}
-
-/// A bucket whose objects are all there and whose deletions fail as long as they are told to.
-fn stubborn(fails: Arc<AtomicBool>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let fails = Arc::clone(&fails);
-            std::thread::spawn(move || answer(stream, &fails));
-        }
-    });
-    format!("http://{address}")
-}
-
-fn answer(mut stream: TcpStream, fails: &AtomicBool) -> Option<()> {
-    let mut input = BufReader::new(stream.try_clone().ok()?);
-    loop {
-        let (mut request, mut length) = (String::new(), 0);
-        input.read_line(&mut request).ok().filter(|read| *read > 0)?;
-        loop {
-            let mut line = String::new();
-            input.read_line(&mut line).ok()?;
-            if let Some(number) = line.to_lowercase().strip_prefix("content-length:") {
-                length = number.trim().parse().ok()?;
-            }
-            if line == "\r\n" {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        input.read_exact(&mut body).ok()?;
-        let deletes = !request.starts_with("HEAD");
-        if deletes && fails.load(Ordering::Relaxed) {
-            write!(stream, "HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n").ok()?;
-        } else if deletes {
-            let body = String::from_utf8(body).ok()?;
-            let key = body.split("<Key>").nth(1)?.split('<').next()?;
-            let done = format!("<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>");
-            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{done}", done.len())
-                .ok()?;
-        } else {
-            write!(
-                stream,
-                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\netag: \"e\"\r\n\
-                 last-modified: Mon, 16 Nov 2026 00:00:00 GMT\r\n\r\n"
-            )
-            .ok()?;
-        }
-    }
-}
-
-pub async fn a_record_stays_while_its_file_cannot_be_removed<S, F>(open: impl Fn(Rules) -> F)
-where
-    S: UtxoStore,
-    F: Future<Output = Home<S>>,
-{
-    let home = open(RULES).await;
-    let store = &home.store;
-    coins(store, 2).await;
-    add(store, 6, vec![external(pays(2, &[(1, 0)], 0)), pays(3, &[(1, 1)], 0)]).await;
-    mine(store, 7, &[2, 3]).await;
-    let fails = Arc::new(AtomicBool::new(true));
-    let dir = tempfile::tempdir().unwrap();
-    let credentials = dir.path().join("credentials");
-    std::fs::write(&credentials, "[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
-        .unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&credentials, mode).unwrap();
-    let s3 = S3Settings {
-        endpoint: Some(stubborn(Arc::clone(&fails))),
-        credentials: Credentials::File(credentials),
-        allow_http: true,
-        ..S3Settings::default()
-    };
-    let pause = Duration::from_millis(1);
-    let retry = Retry {
-        attempts: 2,
-        first_pause: pause,
-        max_pause: pause,
-        request_timeout: Duration::from_secs(5),
-    };
-    let place = secateur_archive::Settings { s3, retry };
-    let files = ExternalFiles::open(&"s3://bucket/txs".parse().unwrap(), &place).unwrap();
-    let pruner = pruner(store, Some(files), settings());
-    for _ in 0..2 {
-        let job = run(&pruner, at(17)).await;
-        assert_eq!(job.done.kept.get(&Kept::FileStays), Some(&1), "{job:?}");
-        assert!(is_here(store, 2).await, "its file may still be there");
-    }
-    assert!(!is_here(store, 3).await, "what has no file went");
-    fails.store(false, Ordering::Relaxed);
-    let job = run(&pruner, at(17)).await;
-    assert_eq!((job.done.deleted, job.done.files_deleted), (1, 1));
-    assert!(!is_here(store, 2).await);
 }
 
 pub async fn a_reorganisation_between_listing_and_deleting_is_seen<S, F>(open: impl Fn(Rules) -> F)

@@ -4,6 +4,7 @@
 
 pub mod broke;
 pub mod heights;
+pub mod places;
 pub mod prunes;
 pub mod records;
 pub mod rig;
@@ -67,10 +68,14 @@ macro_rules! conformance {
             a_wrong_prefix_of_files_is_not_taken_for_files_that_are_gone,
             a_place_that_lost_its_files_is_not_believed_when_every_record_is_due,
             a_cut_record_is_not_finished_by_a_place_that_never_had_its_file,
-            a_record_stays_while_its_file_cannot_be_removed,
             a_reorganisation_between_listing_and_deleting_is_seen,
             catching_up_with_a_small_retention_deletes_nothing_that_is_needed,
             a_fan_out_of_many_children_does_not_stall_the_store,
+        ]);
+        conformance!(@cases $open, [$(#[$how])?], places: [
+            a_record_stays_while_its_file_cannot_be_removed,
+            files_that_stay_do_not_keep_others_from_going,
+            a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others,
         ]);
     };
     (@cases $open:path, $how:tt, $theme:ident: [$($case:ident,)*]) => {

@@ -270,9 +270,10 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
     async fn doomed(
         &self,
         external: bool,
+        after: Option<Self::Mark>,
         limit: usize,
-    ) -> Result<Vec<Doomed<Self::Key>>, UtxoError> {
-        self.call("doomed", self.inner.doomed(external, limit)).await
+    ) -> Result<Page<Doomed<Self::Key>, Self::Mark>, UtxoError> {
+        self.call("doomed", self.inner.doomed(external, after, limit)).await
     }
 
     async fn finish(&self, keys: Vec<Self::Key>) -> Result<(), UtxoError> {

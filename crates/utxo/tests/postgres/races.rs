@@ -326,7 +326,10 @@ async fn chunks_beside_each_other(chunk: impl Fn(usize, usize) -> usize) {
     for prune in prunes {
         prune.await.unwrap();
     }
-    assert!(due(&store, 17).await.is_empty() && store.doomed(true, 1).await.unwrap().is_empty());
+    assert!(
+        due(&store, 17).await.is_empty()
+            && store.doomed(true, None, 1).await.unwrap().items.is_empty()
+    );
     for writer in writers {
         writer.await.unwrap();
     }

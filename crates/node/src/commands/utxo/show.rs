@@ -34,9 +34,9 @@ pub(super) fn status(status: &pb::StatusResponse) -> String {
                 count(counts.preserved)
             ),
         )
-        .row("past due", records(counts.due));
+        .row("past due", records(counts.due.saturating_add(counts.cut)));
     if counts.cut > 0 {
-        sheet.row("cut", format_args!("{} still to be removed", records(counts.cut)));
+        sheet.row("of these", format_args!("{} cut, and still to be removed", records(counts.cut)));
     }
     let (size, free) = (format_bytes(counts.size_bytes), format_bytes(counts.free_bytes));
     sheet
@@ -159,7 +159,18 @@ pub(super) fn outcome(pruned: &pb::PruneResponse) -> Result<(), anyhow::Error> {
             let why = job.outcome.replace('_', " ");
             Err(NodeError::Unfinished(format!("the prune {why}")).into())
         }
-        _ => Ok(()),
+        (Some(job), _) => {
+            let kept = |why: &str| job.done.as_ref().and_then(|done| done.kept.get(why)).copied();
+            match kept("files_missing").filter(|some| *some > 0) {
+                Some(some) => Err(NodeError::Archive(format!(
+                    "{} due for deletion stay: their external files are not where they should be. \
+                     Check utxo.files, and that the disk is mounted",
+                    records(some)
+                ))
+                .into()),
+                None => Ok(()),
+            }
+        }
     }
 }
 

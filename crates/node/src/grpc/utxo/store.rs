@@ -5,7 +5,9 @@ use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::created::Outcome;
 use secateur_proto::utxo::v1::store_server::Store;
-use secateur_utxo::{Body, Created, FileKind, NewTx, TxId, UtxoError, UtxoStore, check_outputs};
+use secateur_utxo::{
+    BlockRef, Body, Created, FileKind, NewTx, TxId, UtxoError, UtxoStore, check_outputs,
+};
 use tonic::{Request, Response, Status};
 
 use super::pruner::noted;
@@ -20,6 +22,15 @@ const MOST_MINED: usize = 100_000;
 fn bounded(number: usize, most: usize) -> Result<(), Status> {
     if number > most {
         return Err(convert::bad(format_args!("{number} transactions; at most {most} are taken")));
+    }
+    Ok(())
+}
+
+/// A block cannot be above the chain's tip.
+fn check_block(block: &BlockRef, tip: Height) -> Result<(), UtxoError> {
+    if block.height > tip {
+        let reason = format!("block {} has height {}, above the tip {tip}", block.id, block.height);
+        return Err(UtxoError::WrongHeight { reason });
     }
     Ok(())
 }
@@ -62,7 +73,10 @@ impl<S: UtxoStore> Api<S> {
     async fn see_to_file(&self, wanted: &Wanted) -> Result<(), UtxoError> {
         let Body::External(kind) = wanted.tx.body else { return Ok(()) };
         let none = || UtxoError::Setting("no place of external files is set (utxo.files)".into());
-        let files = self.service.pruner().files().ok_or_else(none)?;
+        let pruner = self.service.pruner();
+        let files = pruner.files().ok_or_else(none)?;
+        // A disk that is not mounted must not get files of its own.
+        pruner.check_place().await?;
         let txid = wanted.tx.txid;
         match &wanted.file {
             Some(bytes) => files.put(txid, kind, bytes).await,
@@ -87,17 +101,23 @@ impl<S: UtxoStore> Api<S> {
 
     async fn make(
         &self,
-        told: Vec<pb::NewTransaction>,
+        asked: Vec<pb::NewTransaction>,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
+        let height = self.service.tip(height).map_err(|error| failure::status(&error))?;
         let wanted: Vec<Wanted> =
-            told.into_iter().map(|told| self.wanted(told)).collect::<Result<_, _>>()?;
+            asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
         let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
         let _turn = if with_files { Some(self.files.lock().await) } else { None };
         let mut created = Vec::with_capacity(wanted.len());
         let (mut txs, mut written) = (Vec::with_capacity(wanted.len()), Vec::new());
         for one in wanted {
-            if let Err(error) = self.see_to_file(&one).await {
+            let placed = one.tx.mined.as_ref().map_or(Ok(()), |block| check_block(block, height));
+            let seen_to = match placed {
+                Ok(()) => self.see_to_file(&one).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = seen_to {
                 created.push(Some(refused(&error)));
                 continue;
             }
@@ -167,7 +187,8 @@ impl<S: UtxoStore> Api<S> {
         let entry = self.entry(request, call, &format!("{txid} at height {at}"));
         let store = self.service.pruner().store().clone();
         noted(entry, async {
-            work(store, txid, at).await.map_err(|error| failure::status(&error))?;
+            let tip = self.service.tip(at).map_err(|error| failure::status(&error))?;
+            work(store, txid, tip).await.map_err(|error| failure::status(&error))?;
             Ok(A::default())
         })
         .await
@@ -234,7 +255,9 @@ impl<S: UtxoStore> Store for Api<S> {
         let entry = self.entry(&request, "utxo.set_mined", &what);
         let store = self.service.pruner().store();
         noted(entry, async {
-            let done = store.set_mined(txids, block, at).await;
+            let tip = self.service.tip(at).map_err(|error| failure::status(&error))?;
+            check_block(&block, tip).map_err(|error| failure::status(&error))?;
+            let done = store.set_mined(txids, block, tip).await;
             done.map(|()| pb::SetMinedResponse {}).map_err(|error| failure::status(&error))
         })
         .await
@@ -252,7 +275,8 @@ impl<S: UtxoStore> Store for Api<S> {
         let entry = self.entry(&request, "utxo.unset_mined", &what);
         let store = self.service.pruner().store();
         noted(entry, async {
-            let done = store.unset_mined(txids, block, at).await;
+            let tip = self.service.tip(at).map_err(|error| failure::status(&error))?;
+            let done = store.unset_mined(txids, block, tip).await;
             done.map(|()| pb::UnsetMinedResponse {}).map_err(|error| failure::status(&error))
         })
         .await

@@ -23,8 +23,10 @@ pub(super) fn verdict(record: Option<&Record>, stands: &Standing, safe: Height) 
         ));
     }
     if !record.held_by.is_empty() {
-        let holders = plural(record.held_by.len() as u64, "live unmined transaction");
-        said.push(format!("It stays while {holders} spend it that no block holds."));
+        let number = record.held_by.len() as u64;
+        let verb = if number == 1 { "spends" } else { "spend" };
+        let holders = plural(number, "live unmined transaction");
+        said.push(format!("It stays while {holders} {verb} it."));
     }
     let held = !said.is_empty();
     match record.delete_at_height {
@@ -38,7 +40,8 @@ pub(super) fn verdict(record: Option<&Record>, stands: &Standing, safe: Height) 
         Some(at) => {
             let left = stands.head.map(|head| plural(at.saturating_sub(head), "block"));
             let left = left.map_or_else(String::new, |left| format!(", in {left}"));
-            said.push(format!("Its record goes at height {}{left}.", count(at)));
+            let when = if held { "not before" } else { "at" };
+            said.push(format!("Its record goes {when} height {}{left}.", count(at)));
         }
         None if record.preserve_until.is_some() => {}
         None => said.push(why_it_stays(record)),

@@ -1,0 +1,130 @@
+//! Whether the place of external files is the one that the store's files are in.
+//!
+//! A wrong prefix, another bucket or a disk that is not mounted has none of the files that must be there,
+//! and every one of them would count as gone. So a place carries a mark that the store knows: whatever
+//! does not carry it is not the place, whatever else is there. And where it does, at least one of some
+//! files that must be there is.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, SystemTime};
+
+use secateur_core::Height;
+use tokio::time::Instant;
+
+use super::Pruner;
+use crate::UtxoError;
+use crate::files::ExternalFiles;
+use crate::store::UtxoStore;
+
+/// Records with external files of which at least one must be where it should be.
+const SAMPLE: usize = 16;
+/// Under this name the store keeps the mark of its place.
+const MARK: &str = "files_mark";
+/// How long a bucket that was seen to be the right one is believed to be, for new files. A directory is
+/// looked at each time: its disk can go at any moment, and a look costs nothing.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+/// A mark unlike any other.
+fn fresh_mark() -> String {
+    let chance = |part: u8| RandomState::new().hash_one((part, SystemTime::now()));
+    format!("{:016x}{:016x}", chance(0), chance(1))
+}
+
+impl<S: UtxoStore> Pruner<S> {
+    /// Refuses a place where new files must not go: it is not the one that the others are in.
+    pub async fn check_place(&self) -> Result<(), UtxoError> {
+        let Some(files) = &self.files else { return Ok(()) };
+        let believed = || self.place_seen.lock().is_some_and(|at| at.elapsed() < BELIEVED);
+        if !files.is_directory() && believed() {
+            return Ok(());
+        }
+        if self.is_marked(files).await? {
+            *self.place_seen.lock() = Some(Instant::now());
+            return Ok(());
+        }
+        Err(UtxoError::File {
+            name: files.address().to_owned(),
+            reason: format!("it does not carry the mark of this store's files; {ADVICE}"),
+        })
+    }
+
+    /// Whether records with external files may go: this is the place of their files.
+    pub(super) async fn is_right_place(&self, height: Height) -> Result<bool, UtxoError> {
+        let Some(files) = &self.files else { return Ok(false) };
+        let right = async {
+            Ok::<_, UtxoError>(
+                self.is_marked(files).await? && self.is_proved(files, Some(height)).await?,
+            )
+        };
+        match right.await {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                tracing::error!(
+                    place = files.address(),
+                    "this is not where the external files are; records with external files stay. {ADVICE}"
+                );
+                Ok(false)
+            }
+            // What has no file goes all the same.
+            Err(error @ (UtxoError::Files(_) | UtxoError::File { .. })) => {
+                tracing::warn!(%error, "records with external files stay until their place answers");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the place carries the mark that the store knows. The first time it is given one, if files
+    /// that must be there are.
+    async fn is_marked(&self, files: &ExternalFiles) -> Result<bool, UtxoError> {
+        let known = self.store.note(MARK).await?;
+        let carried = files.mark().await?;
+        if known.is_some() && known == carried {
+            return Ok(true);
+        }
+        let first = known.is_none() && self.is_proved(files, None).await?;
+        if !first && !self.settings.missing_files_are_gone {
+            return Ok(false);
+        }
+        let mark = match carried {
+            Some(mark) => mark,
+            None => files.set_mark(&known.unwrap_or_else(fresh_mark)).await?,
+        };
+        self.store.set_note(MARK, &mark).await?;
+        Ok(true)
+    }
+
+    /// Whether at least one of some files that must be there is. Those of records that are not due must
+    /// be; where there are none, those of any that are not cut; else those of what is cut, of which the
+    /// last run may have removed every one.
+    async fn is_proved(
+        &self,
+        files: &ExternalFiles,
+        height: Option<Height>,
+    ) -> Result<bool, UtxoError> {
+        if self.settings.missing_files_are_gone {
+            return Ok(true);
+        }
+        let mut sample = Vec::new();
+        if height.is_some() {
+            sample = self.store.external_sample(height, SAMPLE).await?;
+        }
+        if sample.is_empty() {
+            // What is due and not cut has its file too.
+            sample = self.store.external_sample(None, SAMPLE).await?;
+        }
+        if sample.is_empty() && height.is_none() {
+            // Only what is cut has files, and this place never carried the mark.
+            let doomed = self.store.doomed(true, None, self.settings.chunk_size).await?.items;
+            let with_files = doomed.into_iter().filter_map(|one| Some((one.txid, one.external?)));
+            sample = with_files.take(SAMPLE).collect();
+        }
+        if sample.is_empty() {
+            return Ok(true);
+        }
+        files.prove(&sample).await
+    }
+}
+
+const ADVICE: &str = "check utxo.files and its prefix, and that the disk is mounted. If the files are \
+    truly gone, set missing_files_are_gone";

@@ -1,0 +1,217 @@
+//! Places of external files that fail, or are not the right ones.
+
+use std::future::Future;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use secateur_archive::{Credentials, Retry, S3Settings};
+use secateur_utxo::{ExternalFiles, FileKind, Kept, Rules, Settings, UtxoError, UtxoStore};
+
+use super::broke::place;
+use super::prunes::{at, pruner, run, settings};
+use super::rig::{Home, RULES, add, coins, external, id, is_here, mine, pays};
+
+/// A bucket that has the file of every transaction, and removes only what it is not told to keep.
+#[derive(Debug, Default)]
+struct Bucket {
+    /// Parts of names whose removal fails; an empty one is part of every name.
+    stuck: Mutex<Vec<String>>,
+    mark: Mutex<Option<Vec<u8>>>,
+}
+
+impl Bucket {
+    fn serve(self: &Arc<Self>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let bucket = Arc::clone(self);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let bucket = Arc::clone(&bucket);
+                std::thread::spawn(move || bucket.answer(stream));
+            }
+        });
+        format!("http://{address}")
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> Option<()> {
+        let mut input = BufReader::new(stream.try_clone().ok()?);
+        loop {
+            let (mut request, mut length) = (String::new(), 0);
+            input.read_line(&mut request).ok().filter(|read| *read > 0)?;
+            loop {
+                let mut line = String::new();
+                input.read_line(&mut line).ok()?;
+                if let Some(number) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = number.trim().parse().ok()?;
+                }
+                if line == "\r\n" {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            input.read_exact(&mut body).ok()?;
+            let (status, length, content) = self.done(request.split(' ').next()?, body)?;
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\netag: \"e\"\r\n\
+                 last-modified: Mon, 16 Nov 2026 00:00:00 GMT\r\n\r\n"
+            )
+            .ok()?;
+            stream.write_all(&content).ok()?;
+        }
+    }
+
+    /// The answer to a request: its status, the length that it tells, and its bytes.
+    fn done(&self, verb: &str, body: Vec<u8>) -> Option<(&'static str, usize, Vec<u8>)> {
+        let whole = |status, content: Vec<u8>| Some((status, content.len(), content));
+        match verb {
+            "HEAD" => Some(("200 OK", 5, Vec::new())),
+            "PUT" => {
+                *self.mark.lock() = Some(body);
+                whole("200 OK", Vec::new())
+            }
+            "GET" => match self.mark.lock().clone() {
+                Some(mark) => whole("200 OK", mark),
+                None => whole("404 Not Found", Vec::new()),
+            },
+            _ => {
+                let body = String::from_utf8(body).ok()?;
+                let key = body.split("<Key>").nth(1)?.split('<').next()?;
+                if self.stuck.lock().iter().any(|stuck| key.contains(stuck)) {
+                    return whole("503 Slow Down", Vec::new());
+                }
+                let done =
+                    format!("<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>");
+                whole("200 OK", done.into_bytes())
+            }
+        }
+    }
+
+    fn files(self: &Arc<Self>) -> ExternalFiles {
+        let dir = tempfile::tempdir().unwrap();
+        let credentials = dir.path().join("credentials");
+        let keys = "[default]\naws_access_key_id = a\naws_secret_access_key = b\n";
+        std::fs::write(&credentials, keys).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&credentials, mode).unwrap();
+        let s3 = S3Settings {
+            endpoint: Some(self.serve()),
+            credentials: Credentials::File(credentials),
+            allow_http: true,
+            ..S3Settings::default()
+        };
+        let pause = Duration::from_millis(1);
+        let request_timeout = Duration::from_secs(5);
+        let retry = Retry { attempts: 2, first_pause: pause, max_pause: pause, request_timeout };
+        let place = secateur_archive::Settings { s3, retry };
+        ExternalFiles::open(&"s3://bucket/txs".parse().unwrap(), &place).unwrap()
+    }
+}
+
+pub async fn a_record_stays_while_its_file_cannot_be_removed<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 2).await;
+    add(store, 6, vec![external(pays(2, &[(1, 0)], 0)), pays(3, &[(1, 1)], 0)]).await;
+    mine(store, 7, &[2, 3]).await;
+    let bucket = Arc::new(Bucket::default());
+    bucket.stuck.lock().push(String::new());
+    let pruner = pruner(store, Some(bucket.files()), settings());
+    for _ in 0..2 {
+        let job = run(&pruner, at(17)).await;
+        assert_eq!(job.done.kept.get(&Kept::FileStays), Some(&1), "{job:?}");
+        assert!(is_here(store, 2).await, "its file may still be there");
+        assert_eq!(store.counts(17).await.unwrap().past_due(), 1, "and that is past due");
+    }
+    assert!(!is_here(store, 3).await, "what has no file went");
+    bucket.stuck.lock().clear();
+    let job = run(&pruner, at(17)).await;
+    assert_eq!((job.done.deleted, job.done.files_deleted), (1, 1));
+    assert!(!is_here(store, 2).await);
+}
+
+pub async fn files_that_stay_do_not_keep_others_from_going<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let all: Vec<u64> = (2..14).collect();
+    coins(store, 12).await;
+    for (n, output) in all.iter().zip(0..) {
+        add(store, 6, vec![external(pays(*n, &[(1, output)], 0))]).await;
+    }
+    mine(store, 7, &all).await;
+    let bucket = Arc::new(Bucket::default());
+    bucket.stuck.lock().push(String::new());
+    let settings = Settings { chunk_size: 2, ..settings() };
+    let pruner = pruner(store, Some(bucket.files()), settings);
+    let job = run(&pruner, at(17)).await;
+    assert_eq!(job.done.kept.get(&Kept::FileStays), Some(&12), "all are cut, and stay: {job:?}");
+    // More than a page of them goes on failing.
+    *bucket.stuck.lock() = [3, 4, 5].map(|n| id(n).to_string()).into();
+    let job = run(&pruner, at(17)).await;
+    assert_eq!((job.done.deleted, job.done.files_deleted), (9, 9), "{job:?}");
+    assert_eq!(job.done.kept.get(&Kept::FileStays), Some(&3), "{job:?}");
+    for n in all {
+        assert_eq!(is_here(store, n).await, (3..=5).contains(&n), "{n}");
+    }
+}
+
+pub async fn a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let dir = tempfile::tempdir().unwrap();
+    let (here, away) = (dir.path().join("files"), dir.path().join("away"));
+    let files = place(&here);
+    let of = |files: &ExternalFiles| pruner(store, Some(files.clone()), settings());
+    coins(store, 3).await;
+    // The first file makes it the place.
+    of(&files).check_place().await.unwrap();
+    for (n, output) in [(2, 0), (3, 1)] {
+        files.put(id(n), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+        add(store, 6, vec![external(pays(n, &[(1, output)], 0))]).await;
+    }
+    mine(store, 7, &[2, 3]).await;
+    // Its disk is gone, with an empty directory or with none in its place.
+    std::fs::rename(&here, &away).unwrap();
+    for is_empty in [false, true] {
+        if is_empty {
+            std::fs::create_dir(&here).unwrap();
+        }
+        let refused = of(&files).check_place().await.unwrap_err();
+        assert!(matches!(refused, UtxoError::File { .. }), "{refused}");
+        assert_eq!(here.exists(), is_empty, "it is not made anew");
+    }
+    // Whoever put a file there all the same proves nothing by it.
+    files.put(id(4), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+    add(store, 6, vec![external(pays(4, &[(1, 2)], 1))]).await;
+    mine(store, 8, &[4]).await;
+    let job = run(&of(&files), at(17)).await;
+    assert_eq!((job.done.files_missing, job.done.kept.get(&Kept::FilesMissing)), (0, Some(&2)));
+    std::fs::remove_dir_all(&here).unwrap();
+    std::fs::rename(&away, &here).unwrap();
+    of(&files).check_place().await.unwrap();
+    let job = run(&of(&files), at(17)).await;
+    assert_eq!((job.done.files_deleted, job.done.files_missing), (2, 0), "{job:?}");
+    // Files that are truly gone are said to be.
+    std::fs::remove_dir_all(&here).unwrap();
+    std::fs::create_dir(&here).unwrap();
+    let gone = Settings { missing_files_are_gone: true, ..settings() };
+    pruner(store, Some(files.clone()), gone).check_place().await.unwrap();
+    of(&files).check_place().await.unwrap();
+}
