@@ -15,12 +15,12 @@ use crate::host::{Host, Trap};
 /// Bytes of a piece of a block, well below what a message may have.
 pub const PIECE: usize = 1_500_000;
 
-/// Where `make canister` puts the wasm, unless `SECATEUR_CANISTER_WASM` says otherwise.
+/// Where `make canister` puts the wasm, unless `SECATEUR_TEST_CANISTER_WASM` says otherwise.
 pub fn wasm() -> &'static [u8] {
     static WASM: OnceLock<Vec<u8>> = OnceLock::new();
     WASM.get_or_init(|| {
         let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/canister/secateur.wasm");
-        let path = std::env::var_os("SECATEUR_CANISTER_WASM");
+        let path = std::env::var_os("SECATEUR_TEST_CANISTER_WASM");
         let path = path.map_or_else(|| PathBuf::from(usual), PathBuf::from);
         std::fs::read(&path)
             .unwrap_or_else(|error| panic!("{}: {error}; run `make canister`", path.display()))

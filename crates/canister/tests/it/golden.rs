@@ -96,9 +96,9 @@ fn check(host: &mut Host, head: u64) {
     }
 }
 
-/// The image of a name. With `SECATEUR_WRITE_GOLDEN=<name>` it is made first, by this version.
+/// The image of a name. With `SECATEUR_TEST_WRITE_GOLDEN=<name>` it is made first, by this version.
 fn image(name: &str) -> Vec<u8> {
-    if std::env::var("SECATEUR_WRITE_GOLDEN").is_ok_and(|wanted| wanted == name) {
+    if std::env::var("SECATEUR_TEST_WRITE_GOLDEN").is_ok_and(|wanted| wanted == name) {
         assert!(!std::path::Path::new(&path(name)).exists(), "{name} was released");
         let bytes = zstd::encode_all(recipe().image().as_slice(), 19).unwrap();
         std::fs::write(path(name), bytes).unwrap();

@@ -14,11 +14,11 @@ const WRITTEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/secateur.did");
 fn the_interface_that_is_written_down_is_the_one_that_the_wasm_has() {
     let has = Host::new(wasm(), vec![controller()]).interface();
     let has = format!("{}\n", has.trim_end());
-    if std::env::var_os("SECATEUR_WRITE_DID").is_some() {
+    if std::env::var_os("SECATEUR_TEST_WRITE_DID").is_some() {
         std::fs::write(WRITTEN, &has).unwrap();
     }
     let written = std::fs::read_to_string(WRITTEN).unwrap();
-    assert!(written == has, "SECATEUR_WRITE_DID=1 writes it anew:\n{has}");
+    assert!(written == has, "SECATEUR_TEST_WRITE_DID=1 writes it anew:\n{has}");
 }
 
 /// A request with everything that a gateway puts into it.

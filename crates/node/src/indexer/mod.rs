@@ -206,7 +206,14 @@ async fn chain_id<S: Source>(
     if let Some(id) = job.chain_id.or(known) {
         return Ok(Some(id));
     }
-    let Some(status) = patiently(look, stop, || source.status()).await? else { return Ok(None) };
+    let status = match patiently(look, stop, || source.status()).await {
+        Err(IndexError::Refused(reason)) => {
+            let told = format!("{reason} (which chain it has was asked; --chain-id says it, too)");
+            return Err(IndexError::Refused(told).into());
+        }
+        status => status?,
+    };
+    let Some(status) = status else { return Ok(None) };
     let none = || {
         NodeError::Usage(
             "the source does not say which chain it has; name it with --chain-id".into(),

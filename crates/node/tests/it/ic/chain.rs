@@ -22,7 +22,7 @@ pub fn controller() -> Principal {
 
 fn wasm() -> Vec<u8> {
     let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/canister/secateur.wasm");
-    let path = std::env::var("SECATEUR_CANISTER_WASM").unwrap_or_else(|_| usual.into());
+    let path = std::env::var("SECATEUR_TEST_CANISTER_WASM").unwrap_or_else(|_| usual.into());
     std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}; run `make canister`"))
 }
 

@@ -125,7 +125,7 @@ fn without_looking_into_blocks_an_index_has_their_names_from_the_canister() {
     for method in ["get_block_meta", "get_prune_status"] {
         replica.hide(method);
     }
-    run(data, &words(&replica, &other, "--codec opaque")).ends(2).complains("--chain-id");
+    run(data, &words(&replica, &other, "--codec opaque")).ends(11).complains("--chain-id");
     run(data, &words(&replica, &other, "--codec opaque --chain-id 77")).ends(0);
     assert_eq!(counted(&other, "SELECT count(*) FROM blocks"), 12);
     assert_eq!(counted(&other, "SELECT count(hash) FROM blocks"), 0);
@@ -155,7 +155,7 @@ fn only_a_controllers_key_registers_a_consumer() {
 
 #[tokio::test]
 #[ignore = "needs the wasm: make canister"]
-async fn answers_that_are_forged_or_old_are_not_believed_and_busy_nodes_are_asked_again() {
+async fn answers_that_are_forged_or_old_are_not_believed_and_failed_nodes_are_asked_again() {
     let replica = Replica::start(installed(0));
     replica.host(|host| append_up_to(host, 3));
     let before = source(&replica);
@@ -169,9 +169,9 @@ async fn answers_that_are_forged_or_old_are_not_believed_and_busy_nodes_are_aske
             assert!(error.to_string().contains("not believed"), "{mood:?}: {error}");
         }
     }
-    replica.mood(Mood::Busy(0));
-    let busy = before.head().await;
-    assert!(matches!(&busy, Err(error) if error.is_retryable()), "{busy:?}");
+    replica.mood(Mood::Fails(0));
+    let failed = before.head().await;
+    assert!(matches!(&failed, Err(error) if error.is_retryable()), "{failed:?}");
     assert_eq!(before.head().await, Ok(Some(3)));
     let mut blocks = before.blocks(None, true);
     let mut came = Vec::new();

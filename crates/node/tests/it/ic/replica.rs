@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
@@ -19,6 +20,7 @@ use ic_transport_types::{
 };
 use ic_verify_bls_signature::PrivateKey;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::host::{Host, Trap};
 
@@ -36,8 +38,8 @@ pub enum Mood {
     Forges,
     /// What it says was true an hour ago.
     Stale,
-    /// It answers so many questions with "come back later", and is honest after that.
-    Busy(u32),
+    /// It fails at so many questions after this one, and is honest after that.
+    Fails(u32),
 }
 
 struct Node {
@@ -53,7 +55,16 @@ struct Node {
 pub struct Replica {
     node: Arc<Node>,
     pub address: SocketAddr,
-    _runtime: tokio::runtime::Runtime,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // What it panicked about was told.
+        self.thread.take().map(JoinHandle::join).unwrap().unwrap_or_default();
+    }
 }
 
 impl Replica {
@@ -65,11 +76,6 @@ impl Replica {
             mood: Mutex::new(Mood::Honest),
             hidden: Mutex::default(),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
         let routes = Router::new()
             .route("/api/v2/status", get(status))
             .route("/api/v3/canister/{id}/query", post(query))
@@ -77,10 +83,22 @@ impl Replica {
             .route("/api/v4/canister/{id}/call", post(call))
             .layer(axum::extract::DefaultBodyLimit::max(4 << 20))
             .with_state(Arc::clone(&node));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        // A thread of its own: whoever starts it may have a runtime already.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        runtime.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { node, address, _runtime: runtime }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                tokio::select! {
+                    served = axum::serve(listener, routes) => served.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { node, address, stop: Some(stop), thread: Some(thread) }
     }
 
     /// The canister itself, as nobody outside reaches it.
@@ -137,12 +155,12 @@ fn branches(mut all: Vec<(&[u8], HashTree)>) -> HashTree {
 }
 
 impl Node {
-    /// Turns the mood of a busy node, and says whether it answers at all.
+    /// Turns the mood of a node that fails, and says whether it answers at all.
     fn answers(&self) -> Result<(), StatusCode> {
         let mut mood = self.mood.lock();
-        if let Mood::Busy(left) = *mood {
-            *mood = left.checked_sub(1).map_or(Mood::Honest, Mood::Busy);
-            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        if let Mood::Fails(left) = *mood {
+            *mood = left.checked_sub(1).map_or(Mood::Honest, Mood::Fails);
+            return Err(StatusCode::INTERNAL_SERVER_ERROR);
         }
         Ok(())
     }
