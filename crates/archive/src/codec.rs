@@ -1,9 +1,8 @@
 //! What a part says of its blocks' bytes, and how far a block is checked.
 
 use std::fmt;
-use std::str::FromStr;
 
-use secateur_core::{Block, CoreError, MAX_SEGMENT_LEN};
+use secateur_core::{Block, MAX_SEGMENT_LEN};
 use serde::{Deserialize, Serialize};
 
 use crate::ArchiveError;
@@ -41,21 +40,6 @@ impl fmt::Display for Codec {
             Self::Evm => "evm",
             Self::Opaque => "opaque",
         })
-    }
-}
-
-impl FromStr for Codec {
-    type Err = CoreError;
-
-    fn from_str(text: &str) -> Result<Self, CoreError> {
-        match text {
-            "evm" => Ok(Self::Evm),
-            "opaque" => Ok(Self::Opaque),
-            _ => Err(CoreError::InvalidInput {
-                what: "codec",
-                reason: format!("{text:?} is neither evm nor opaque"),
-            }),
-        }
     }
 }
 

@@ -110,6 +110,9 @@ pub(crate) enum NodeError {
     Unfinished(String),
     #[error("{}", unchanged(.0))]
     Archive(String),
+    /// Records stay because their files are somewhere else.
+    #[error("{0}; the others are done")]
+    FilesAway(String),
     /// A part of what was wanted was written.
     #[error("{0}. To have the rest, archive it first and restore again: it goes on behind them")]
     Restored(String),
@@ -185,7 +188,10 @@ impl NodeError {
             Self::Pruned(_) => Exit::Pruned,
             Self::Locked { .. } | Self::NotUp { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
-            Self::Archive(_) | Self::Restored(_) | Self::ArchiveDamaged { .. } => Exit::Archive,
+            Self::Archive(_)
+            | Self::FilesAway(_)
+            | Self::Restored(_)
+            | Self::ArchiveDamaged { .. } => Exit::Archive,
         }
     }
 }

@@ -33,6 +33,10 @@ const MARK: &str = "secateur-place";
 /// A mark has no more bytes than this.
 const MAX_MARK: u64 = 64;
 
+fn is_mark(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 fn key(txid: TxId, kind: FileKind) -> String {
     format!("{txid}.{}", kind.suffix())
 }
@@ -64,11 +68,16 @@ impl ExternalFiles {
         match self.objects.get(MARK, MAX_MARK).await? {
             Fetched::Missing => Ok(None),
             Fetched::TooLong(size) => Err(wrong(format!("{size} bytes are no mark"))),
-            Fetched::Bytes(bytes) => match std::str::from_utf8(&bytes) {
-                Ok(mark) => Ok(Some(mark.trim_end().to_owned())),
-                Err(_) => Err(wrong("it is no text".into())),
+            Fetched::Bytes(bytes) => match std::str::from_utf8(&bytes).map(str::trim_end) {
+                Ok(mark) if is_mark(mark) => Ok(Some(mark.to_owned())),
+                _ => Err(wrong("it is damaged, or none of ours".into())),
             },
         }
+    }
+
+    /// Takes the mark away, whatever it is.
+    pub async fn remove_mark(&self) -> Result<(), UtxoError> {
+        Ok(self.objects.remove(MARK).await?)
     }
 
     /// Gives this place a mark, unless somebody else has just given it one; the one that it carries is
@@ -87,7 +96,7 @@ impl ExternalFiles {
     pub async fn sweep(&self) -> Result<(), UtxoError> {
         let is_ours = |name: &str| {
             let (txid, suffix) = name.split_once('.').unwrap_or((name, ""));
-            txid.parse::<TxId>().is_ok() && matches!(suffix, "tx" | "outputs")
+            name == MARK || txid.parse::<TxId>().is_ok() && matches!(suffix, "tx" | "outputs")
         };
         Ok(self.objects.sweep(is_ours).await?)
     }
@@ -101,7 +110,10 @@ impl ExternalFiles {
                 Ok(())
             }
             Put::Occupied => match self.get(txid, kind).await? {
-                Some(there) if there == *bytes => Ok(()),
+                Some(there) if there == *bytes => {
+                    self.objects.sweep_name(&key(txid, kind)).await;
+                    Ok(())
+                }
                 _ => Err(UtxoError::File {
                     name: key(txid, kind),
                     reason:

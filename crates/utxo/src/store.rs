@@ -301,6 +301,22 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
         value: &str,
     ) -> impl Future<Output = Result<(), UtxoError>> + Send;
 
+    /// Keeps something under a name if nothing is kept there yet; what is there then is the answer. A
+    /// store that several services share does it in one step.
+    fn claim_note(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> impl Future<Output = Result<String, UtxoError>> + Send {
+        async move {
+            if let Some(kept) = self.note(name).await? {
+                return Ok(kept);
+            }
+            self.set_note(name, value).await?;
+            Ok(value.to_owned())
+        }
+    }
+
     /// Adds a job that ended, and forgets the oldest beyond what is kept.
     fn add_job(&self, job: &Job) -> impl Future<Output = Result<(), UtxoError>> + Send;
 

@@ -307,10 +307,10 @@ async fn where_the_files_are_not_no_new_one_goes_and_everybody_is_told() {
     let made = served.create(20, vec![large(spend(13, &[(1, 1)], None))]).await;
     assert_eq!(made, ["files"]);
     assert!(!served.is_here(13).await && std::fs::read_dir(&files).unwrap().count() == 0);
-    run(&home.data, "utxo prune --height 21 --yes").ends(6).complains("utxo.files");
+    run(&home.data, "utxo prune --height 20 --yes").ends(6).complains("utxo.files");
     std::fs::remove_dir(&files).unwrap();
     std::fs::rename(&away, &files).unwrap();
-    run(&home.data, "utxo prune --height 22 --yes").ends(0);
+    run(&home.data, "utxo prune --height 20 --yes").ends(0);
     assert!(!served.is_here(11).await && served.get("/readyz").0 == 200);
     served.stop();
 }

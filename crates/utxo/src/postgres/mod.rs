@@ -252,6 +252,16 @@ impl UtxoStore for PostgresStore {
         Ok(())
     }
 
+    async fn claim_note(&self, name: &str, value: &str) -> Result<String, UtxoError> {
+        let doing = "writing a note";
+        let sql = "insert into utxo_meta (key, value) values ($1, $2) on conflict (key) do nothing";
+        let client = self.client().await?;
+        let insert = client.prepare_cached(sql).await.told(doing)?;
+        client.execute(&insert, &[&name, &value]).await.told(doing)?;
+        let kept = read::note(&client, name).await?;
+        kept.ok_or_else(|| UtxoError::damaged(name, "it is not there right after it was written"))
+    }
+
     async fn add_job(&self, job: &Job) -> Result<(), UtxoError> {
         let doing = "writing a job";
         let text =

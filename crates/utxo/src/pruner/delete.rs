@@ -103,28 +103,24 @@ impl<S: UtxoStore> Pruner<S> {
         if doomed.is_empty() {
             return Ok(());
         }
-        let files = stream::iter(doomed).map(|record| async move {
-            let removed = match (record.external, &self.files) {
-                (None, _) => Ok(None),
-                (Some(kind), Some(files)) => files.remove(record.txid, kind).await.map(Some),
-                (Some(_), None) => {
-                    Err(UtxoError::Setting("no place of external files is set".into()))
-                }
-            };
-            (record, removed)
-        });
-        let removed: Vec<_> = files.buffer_unordered(FILES_AT_ONCE).collect().await;
-        let (mut ready, mut stay) = (Vec::with_capacity(removed.len()), Vec::new());
+        let removed: Vec<_> = stream::iter(doomed)
+            .map(|record| self.remove_file(record))
+            .buffer_unordered(FILES_AT_ONCE)
+            .collect()
+            .await;
+        let (mut ready, mut stay, mut misplaced) =
+            (Vec::with_capacity(removed.len()), Vec::new(), 0);
         for (record, removed) in removed {
             match removed {
-                Ok(removed) => {
+                Ok(Some(removed)) => {
                     self.board.count(|done| match removed {
-                        Some(Removed::Deleted) => done.files_deleted += 1,
-                        Some(Removed::Missing) => done.files_missing += 1,
-                        None => {}
+                        Removed::Deleted => done.files_deleted += 1,
+                        Removed::Missing => done.files_missing += 1,
                     });
                     ready.push(record.key);
                 }
+                Ok(None) if record.external.is_none() => ready.push(record.key),
+                Ok(None) => misplaced += 1,
                 Err(error) => stay.push((record.txid, error)),
             }
         }
@@ -137,8 +133,32 @@ impl<S: UtxoStore> Pruner<S> {
         self.board.count(|done| {
             done.deleted += gone;
             done.keep(Kept::FileStays, staying);
+            done.keep(Kept::FilesMissing, misplaced);
         });
         Ok(())
+    }
+
+    /// Removes the file of a record, if it has one. Nothing is the answer where the place is not the right
+    /// one any more: a file that is not there is believed only while the place carries the mark, and is
+    /// looked for once more after that was seen.
+    async fn remove_file(
+        &self,
+        record: Doomed<S::Key>,
+    ) -> (Doomed<S::Key>, Result<Option<Removed>, UtxoError>) {
+        let removing = async {
+            let Some(kind) = record.external else { return Ok(None) };
+            let none = || UtxoError::Setting("no place of external files is set".into());
+            let files = self.files.as_ref().ok_or_else(none)?;
+            if files.remove(record.txid, kind).await? == Removed::Deleted {
+                return Ok(Some(Removed::Deleted));
+            }
+            if !self.is_marked(files).await? {
+                return Ok(None);
+            }
+            files.remove(record.txid, kind).await.map(Some)
+        };
+        let removed = removing.await;
+        (record, removed)
     }
 
     /// Goes on where a run was cut off between a record's cut and its end.

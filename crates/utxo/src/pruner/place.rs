@@ -23,6 +23,8 @@ const MARK: &str = "files_mark";
 /// How long a bucket that was seen to be the right one is believed to be, for new files. A directory is
 /// looked at each time: its disk can go at any moment, and a look costs nothing.
 const BELIEVED: Duration = Duration::from_secs(1);
+/// How long it is left alone by whoever only looks.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// A mark unlike any other.
 fn fresh_mark() -> String {
@@ -31,6 +33,15 @@ fn fresh_mark() -> String {
 }
 
 impl<S: UtxoStore> Pruner<S> {
+    /// Looks whether new files may go to the place: now for a directory, and once in a while for a bucket.
+    pub(crate) async fn look_at_place(&self) -> Result<(), UtxoError> {
+        let recently = || self.place_seen.lock().is_some_and(|at| at.elapsed() < LOOK);
+        match &self.files {
+            Some(files) if files.is_directory() || !recently() => self.check_place().await,
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a place where new files must not go: it is not the one that the others are in.
     pub async fn check_place(&self) -> Result<(), UtxoError> {
         let Some(files) = &self.files else { return Ok(()) };
@@ -74,24 +85,47 @@ impl<S: UtxoStore> Pruner<S> {
         }
     }
 
-    /// Whether the place carries the mark that the store knows. The first time it is given one, if files
-    /// that must be there are.
-    async fn is_marked(&self, files: &ExternalFiles) -> Result<bool, UtxoError> {
+    /// Whether the place carries the mark that the store knows. One is given to it the first time, if files
+    /// that must be there are; and whenever no record has a file, since then nothing depends on it.
+    pub(super) async fn is_marked(&self, files: &ExternalFiles) -> Result<bool, UtxoError> {
+        let gone = self.settings.missing_files_are_gone;
         let known = self.store.note(MARK).await?;
-        let carried = files.mark().await?;
+        let carried = match files.mark().await {
+            Err(UtxoError::File { .. }) if gone => {
+                files.remove_mark().await?;
+                None
+            }
+            carried => carried?,
+        };
         if known.is_some() && known == carried {
             return Ok(true);
         }
         let first = known.is_none() && self.is_proved(files, None).await?;
-        if !first && !self.settings.missing_files_are_gone {
+        if !first && !gone && !self.has_no_files().await? {
             return Ok(false);
         }
-        let mark = match carried {
-            Some(mark) => mark,
-            None => files.set_mark(&known.unwrap_or_else(fresh_mark)).await?,
+        let mark = match (known, carried) {
+            (None, carried) => {
+                let wanted = carried.unwrap_or_else(fresh_mark);
+                self.store.claim_note(MARK, &wanted).await?
+            }
+            (Some(known), None) => known,
+            (Some(_), Some(carried)) => {
+                self.store.set_note(MARK, &carried).await?;
+                carried
+            }
         };
-        self.store.set_note(MARK, &mark).await?;
-        Ok(true)
+        // Another service on the same store may have given its own place the mark meanwhile.
+        Ok(files.set_mark(&mark).await? == mark)
+    }
+
+    /// Whether no record has a file, cut ones included.
+    async fn has_no_files(&self) -> Result<bool, UtxoError> {
+        if !self.store.external_sample(None, 1).await?.is_empty() {
+            return Ok(false);
+        }
+        let doomed = self.store.doomed(true, None, self.settings.chunk_size).await?.items;
+        Ok(doomed.iter().all(|one| one.external.is_none()))
     }
 
     /// Whether at least one of some files that must be there is. Those of records that are not due must

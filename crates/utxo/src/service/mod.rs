@@ -166,7 +166,10 @@ impl<S: UtxoStore> Service<S> {
             );
             return Err(UtxoError::WrongHeight { reason });
         }
-        Ok(self.0.watch.lock().head().map_or(height, |head| head.max(height)))
+        let processed = self.0.state.lock().processed;
+        let head = self.0.watch.lock().head();
+        // After a start nothing was heard yet, and what is processed was.
+        Ok(head.max(processed).map_or(height, |known| known.max(height)))
     }
 
     /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
@@ -197,9 +200,31 @@ impl<S: UtxoStore> Service<S> {
                 None if was_down => tracing::info!("the UTXO store answers again"),
                 _ => {}
             }
+            if down.is_none() {
+                self.look_after_place().await;
+            }
             self.show();
             tokio::time::sleep(LOOK.0).await;
         }
+    }
+
+    /// Keeps in mind whether new external files may go to their place.
+    async fn look_after_place(&self) {
+        let wrong = match timeout(LOOK.1, self.0.pruner.look_at_place()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
+        };
+        let mut state = self.0.state.lock();
+        match (&wrong, &state.place_wrong) {
+            (Some(reason), None) => {
+                tracing::warn!(reason, "external files cannot be written");
+            }
+            // The next run finds what this one left.
+            (None, Some(_)) => state.misplaced = 0,
+            _ => {}
+        }
+        state.place_wrong = wrong;
     }
 
     async fn follow(&self, mut stop: watch::Receiver<bool>) {

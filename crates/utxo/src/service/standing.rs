@@ -97,6 +97,8 @@ pub(super) struct State {
     pub(super) heard: bool,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
+    /// Why external files cannot be written.
+    pub(super) place_wrong: Option<String>,
     /// Records that the last run left because their files were not where they should be.
     pub(super) misplaced: u64,
     /// The height of the newest run that is noted.
@@ -133,6 +135,9 @@ impl State {
                 "height {height} was told, far above what is known, and is taken for a mistake; \
                  utxo.max_jump_blocks says how far is too far"
             ));
+        }
+        if let Some(reason) = &self.place_wrong {
+            return Some(format!("external files cannot be written: {reason}"));
         }
         if self.misplaced > 0 {
             return Some(format!(

@@ -76,6 +76,7 @@ macro_rules! conformance {
             a_record_stays_while_its_file_cannot_be_removed,
             files_that_stay_do_not_keep_others_from_going,
             a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others,
+            a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it,
         ]);
     };
     (@cases $open:path, $how:tt, $theme:ident: [$($case:ident,)*]) => {

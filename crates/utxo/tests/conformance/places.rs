@@ -13,7 +13,7 @@ use secateur_utxo::{ExternalFiles, FileKind, Kept, Rules, Settings, UtxoError, U
 
 use super::broke::place;
 use super::prunes::{at, pruner, run, settings};
-use super::rig::{Home, RULES, add, coins, external, id, is_here, mine, pays};
+use super::rig::{Faulty, Home, RULES, add, coins, external, id, is_here, mine, pays};
 
 /// A bucket that has the file of every transaction, and removes only what it is not told to keep.
 #[derive(Debug, Default)]
@@ -206,12 +206,60 @@ pub async fn a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the
     std::fs::remove_dir_all(&here).unwrap();
     std::fs::rename(&away, &here).unwrap();
     of(&files).check_place().await.unwrap();
+    files.put(id(4), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
     let job = run(&of(&files), at(17)).await;
     assert_eq!((job.done.files_deleted, job.done.files_missing), (2, 0), "{job:?}");
-    // Files that are truly gone are said to be.
+    // Files that are truly gone are said to be, whatever the mark is.
     std::fs::remove_dir_all(&here).unwrap();
     std::fs::create_dir(&here).unwrap();
     let gone = Settings { missing_files_are_gone: true, ..settings() };
-    pruner(store, Some(files.clone()), gone).check_place().await.unwrap();
-    of(&files).check_place().await.unwrap();
+    for damage in ["", "no mark", &"x".repeat(100)] {
+        std::fs::write(here.join("secateur-place"), damage).unwrap();
+        let refused = of(&files).check_place().await.unwrap_err();
+        assert!(matches!(refused, UtxoError::File { .. }), "{refused}");
+        pruner(store, Some(files.clone()), gone.clone()).check_place().await.unwrap();
+        of(&files).check_place().await.unwrap();
+    }
+}
+
+pub async fn a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let dir = tempfile::tempdir().unwrap();
+    let (here, away) = (dir.path().join("files"), dir.path().join("away"));
+    let files = place(&here);
+    coins(store, 4).await;
+    for (n, output) in [(2, 0), (3, 1), (4, 2), (5, 3)] {
+        files.put(id(n), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+        add(store, 6, vec![external(pays(n, &[(1, output)], 0))]).await;
+    }
+    mine(store, 7, &[2, 3, 4, 5]).await;
+    // Its place is right when the run begins, and is gone before the first record is.
+    let (from, to) = (here.clone(), away.clone());
+    let faulty = Faulty::new(store.clone(), move |name| {
+        if name == "delete" && !to.exists() {
+            std::fs::rename(&from, &to).unwrap();
+            std::fs::create_dir(&from).unwrap();
+        }
+        None
+    });
+    let job = run(&pruner(&faulty, Some(files.clone()), settings()), at(17)).await;
+    assert_eq!(job.done.files_missing, 0, "{job:?}");
+    assert_eq!(job.done.kept.get(&Kept::FilesMissing), Some(&4), "{job:?}");
+    for n in 2..=5 {
+        assert!(is_here(store, n).await, "{n}");
+    }
+    std::fs::remove_dir(&here).unwrap();
+    std::fs::rename(&away, &here).unwrap();
+    let job = run(&pruner(store, Some(files.clone()), settings()), at(17)).await;
+    assert_eq!((job.done.files_deleted, job.done.files_missing), (4, 0), "{job:?}");
+    for n in 2..=5 {
+        let there = files.has(id(n), FileKind::Tx).await.unwrap();
+        assert!(!is_here(store, n).await && !there, "{n}");
+    }
 }

@@ -162,7 +162,7 @@ pub(super) fn outcome(pruned: &pb::PruneResponse) -> Result<(), anyhow::Error> {
         (Some(job), _) => {
             let kept = |why: &str| job.done.as_ref().and_then(|done| done.kept.get(why)).copied();
             match kept("files_missing").filter(|some| *some > 0) {
-                Some(some) => Err(NodeError::Archive(format!(
+                Some(some) => Err(NodeError::FilesAway(format!(
                     "{} due for deletion stay: their external files are not where they should be. \
                      Check utxo.files, and that the disk is mounted",
                     records(some)

@@ -79,7 +79,15 @@ impl<S: UtxoStore> Api<S> {
         pruner.check_place().await?;
         let txid = wanted.tx.txid;
         match &wanted.file {
-            Some(bytes) => files.put(txid, kind, bytes).await,
+            Some(bytes) => {
+                files.put(txid, kind, bytes).await?;
+                // Its disk may have gone in between, and the file be somewhere else.
+                if let Err(error) = pruner.check_place().await {
+                    files.take_back(txid, kind).await?;
+                    return Err(error);
+                }
+                Ok(())
+            }
             None if files.has(txid, kind).await? => Ok(()),
             None => Err(UtxoError::File {
                 name: format!("{txid}.{}", kind.suffix()),
