@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use secateur_core::{
-    Block, BlockMeta, Payloads, PrunePolicy, TxId, TxIndexEntry, Writer, encode_bundle, push_receipt, push_tx_index,
+    Block, BlockMeta, Payloads, PrunePolicy, TxId, TxIndexEntry, Writer, encode_bundle,
+    push_receipt, push_tx_index,
 };
 use secateur_fuzz::{fixture, format};
 use secateur_store::ground::{MemoryArena, MemoryIndex};
@@ -163,14 +164,16 @@ fn kasane_blocks() -> Result<Seeds, Box<dyn std::error::Error>> {
         let mut bytes = Writer::new();
         bytes.u64(height).bytes(&[1; 32]).bytes(&[2; 32]).u64(1_700_000_012);
         bytes.bytes(&[3; 3 * 8 + 20 + 64]).u32(ids.len() as u32);
-        ids.iter().for_each(|id| drop(bytes.bytes(&id.0)));
+        for id in ids {
+            bytes.bytes(&id.0);
+        }
         bytes.finish()
     };
     let receipt = |id: &TxId, index: u32, is_v2: bool| {
         let mut bytes = Writer::new();
-        bytes.bytes(if is_v2 { b"rcptv2\0\x02" } else { b"" });
+        bytes.bytes(if is_v2 { &b"rcptv2\0\x02"[..] } else { b"" });
         bytes.bytes(&id.0).u64(height).u32(index).u8(1).u64(21_000).u64(9);
-        bytes.bytes(if is_v2 { &[0; 48] } else { &[] }).bytes(&[7; 32]).u32(3).bytes(b"abc");
+        bytes.bytes(if is_v2 { &[0; 48][..] } else { &[] }).bytes(&[7; 32]).u32(3).bytes(b"abc");
         bytes.flag(is_v2).bytes(&[8; 20]).u32(1);
         bytes.bytes(&[9; 20]).u32(1).bytes(&[10; 32]).u32(5).bytes(b"bytes");
         bytes.finish()

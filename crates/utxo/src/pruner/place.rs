@@ -86,7 +86,7 @@ impl<S: UtxoStore> Pruner<S> {
     }
 
     /// Whether the place carries the mark that the store knows. One is given to it the first time, if files
-    /// that must be there are; and whenever no record has a file, since then nothing depends on it.
+    /// that must be there are.
     pub(super) async fn is_marked(&self, files: &ExternalFiles) -> Result<bool, UtxoError> {
         let gone = self.settings.missing_files_are_gone;
         let known = self.store.note(MARK).await?;
@@ -101,31 +101,20 @@ impl<S: UtxoStore> Pruner<S> {
             return Ok(true);
         }
         let first = known.is_none() && self.is_proved(files, None).await?;
-        if !first && !gone && !self.has_no_files().await? {
+        if !first && !gone {
             return Ok(false);
         }
-        let mark = match (known, carried) {
-            (None, carried) => {
-                let wanted = carried.unwrap_or_else(fresh_mark);
-                self.store.claim_note(MARK, &wanted).await?
-            }
-            (Some(known), None) => known,
-            (Some(_), Some(carried)) => {
-                self.store.set_note(MARK, &carried).await?;
-                carried
-            }
+        // The place first: a mark that no store knows does no harm, one that no place carries does.
+        let mark = match carried {
+            Some(mark) => mark,
+            None => files.set_mark(&known.clone().unwrap_or_else(fresh_mark)).await?,
         };
-        // Another service on the same store may have given its own place the mark meanwhile.
-        Ok(files.set_mark(&mark).await? == mark)
-    }
-
-    /// Whether no record has a file, cut ones included.
-    async fn has_no_files(&self) -> Result<bool, UtxoError> {
-        if !self.store.external_sample(None, 1).await?.is_empty() {
-            return Ok(false);
+        if known.is_none() {
+            // Another service on the same store may have named another place meanwhile.
+            return Ok(self.store.claim_note(MARK, &mark).await? == mark);
         }
-        let doomed = self.store.doomed(true, None, self.settings.chunk_size).await?.items;
-        Ok(doomed.iter().all(|one| one.external.is_none()))
+        self.store.set_note(MARK, &mark).await?;
+        Ok(true)
     }
 
     /// Whether at least one of some files that must be there is. Those of records that are not due must
