@@ -173,6 +173,11 @@ impl Host {
         self.store.data_mut().writes_left = writes;
     }
 
+    /// Stable memory is as long as it gets.
+    pub fn gives_no_more_memory(&mut self) {
+        self.store.data_mut().stable.is_all = true;
+    }
+
     fn heap(&self) -> &[u8] {
         self.store.data().memory.unwrap().data(&self.store)
     }

@@ -13,6 +13,8 @@ pub struct Stable {
     /// The length before the message, and what it wrote over.
     before: usize,
     over: HashMap<usize, Vec<u8>>,
+    /// The subnet has no more of it to give.
+    pub is_all: bool,
 }
 
 impl Stable {
@@ -50,8 +52,11 @@ impl Stable {
         }
     }
 
-    /// Makes it longer.
+    /// Makes it longer; -1 says that there is no more.
     pub fn grow(&mut self, pages: u64) -> i64 {
+        if self.is_all && pages > 0 {
+            return -1;
+        }
         let had = self.pages();
         let more = usize::try_from(pages).unwrap();
         self.bytes.resize(self.bytes.len() + more * PAGE, 0);

@@ -56,6 +56,13 @@ pub fn status(host: &mut Host) -> PruneStatus {
     host.query::<Result<PruneStatus, Error>>("get_prune_status", ()).unwrap().unwrap()
 }
 
+/// Turns the kill switch.
+pub fn set_pruning(host: &mut Host, enabled: bool) {
+    let set: Result<(), Error> =
+        host.update(controller(), "set_pruning_enabled", (enabled,)).unwrap();
+    set.unwrap();
+}
+
 /// Numbers that look like chance and are the same every time.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eca;

@@ -159,9 +159,7 @@ fn costs_at_several_block_sizes() {
         let mut policy = policy(0);
         policy.retain_blocks = 1;
         let mut host = installed(Some(policy));
-        let off: Result<(), Error> =
-            host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
-        off.unwrap();
+        set_pruning(&mut host, false);
         let mut appends = Vec::new();
         let appended = priced(&mut host, |host| {
             for height in 1..=blocks {
@@ -182,9 +180,7 @@ fn costs_at_several_block_sizes() {
         let mut cut = 0;
         let pruned = dearest(&mut host, |host| {
             cut = priced(host, |host| {
-                let on: Result<(), Error> =
-                    host.update(controller(), "set_pruning_enabled", (true,)).unwrap();
-                on.unwrap();
+                set_pruning(host, true);
                 host.settle();
             });
         });

@@ -137,15 +137,12 @@ fn a_hard_consumer_holds_and_its_acknowledgement_lets_go() {
 #[ignore = "needs the wasm: make canister"]
 fn the_kill_switch_stops_what_nobody_asked_for() {
     let mut host = installed(Some(policy(BUDGET)));
-    let off: Result<(), Error> =
-        host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
-    off.unwrap();
+    set_pruning(&mut host, false);
     append_up_to(&mut host, 100);
     host.settle();
     let stopped = status(&mut host);
     assert_eq!((stopped.pruned_before_block, stopped.need_prune), (None, true));
-    let on: Result<(), Error> = host.update(controller(), "set_pruning_enabled", (true,)).unwrap();
-    on.unwrap();
+    set_pruning(&mut host, true);
     host.settle();
     assert!(status(&mut host).used_bytes < BUDGET);
 }
@@ -265,9 +262,7 @@ fn an_upgrade_in_the_middle_of_a_prune_goes_on_and_ends_as_if_there_was_none() {
 #[ignore = "needs the wasm: make canister"]
 fn in_an_emergency_messages_are_no_longer_than_they_may_be() {
     let mut host = installed(Some(policy(BUDGET)));
-    let off: Result<(), Error> =
-        host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
-    off.unwrap();
+    set_pruning(&mut host, false);
     for height in 1..=6_000 {
         append(&mut host, block(height, 500, 1, 50)).unwrap();
     }
@@ -276,8 +271,7 @@ fn in_an_emergency_messages_are_no_longer_than_they_may_be() {
     let plan: Result<Plan, Error> = host.query("prune_plan", ()).unwrap();
     assert!(plan.unwrap().ticks > 1, "more is due than one message may cut");
     host.dearest = (0, String::new());
-    let on: Result<(), Error> = host.update(controller(), "set_pruning_enabled", (true,)).unwrap();
-    on.unwrap();
+    set_pruning(&mut host, true);
     let mut boundaries = Vec::new();
     while host.timer_is_due() {
         assert_eq!(host.ring(), []);
@@ -295,9 +289,7 @@ fn in_an_emergency_messages_are_no_longer_than_they_may_be() {
 fn many_small_runs_are_merged_one_pair_in_a_message() {
     // Epochs of 128 KiB, and nothing is cut.
     let mut host = installed(Some(policy(BUDGET)));
-    let off: Result<(), Error> =
-        host.update(controller(), "set_pruning_enabled", (false,)).unwrap();
-    off.unwrap();
+    set_pruning(&mut host, false);
     for height in 1..=70 {
         append(&mut host, block(height, 130_000, 20, 50)).unwrap();
         host.settle();
@@ -311,4 +303,30 @@ fn many_small_runs_are_merged_one_pair_in_a_message() {
         }
     }
     assert_eq!(status(&mut host).failed_steps, 0);
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn blocks_are_cut_also_where_there_is_no_room_to_seal_their_ids() {
+    let mut host = installed(Some(policy(BUDGET)));
+    set_pruning(&mut host, false);
+    for height in 1..=40 {
+        append(&mut host, block(height, 130_000, 20, 50)).unwrap();
+    }
+    host.gives_no_more_memory();
+    // Epochs of 128 KiB: each of these blocks waits to be sealed.
+    host.settle();
+    let before = status(&mut host);
+    assert!(before.failed_steps > 0 && before.used_bytes > 2 * BUDGET, "{before:?}");
+    set_pruning(&mut host, true);
+    host.settle();
+    let after = status(&mut host);
+    assert!(after.used_bytes < BUDGET && after.pruned_before_block.is_some(), "{after:?}");
+    // What was freed has room for what comes, in memory that does not grow.
+    for height in 41..=80 {
+        append(&mut host, block(height, 130_000, 20, 50)).unwrap();
+        host.settle();
+    }
+    assert!(status(&mut host).used_bytes < BUDGET);
+    assert_eq!(status(&mut host).failed_steps, before.failed_steps, "and is sealed");
 }

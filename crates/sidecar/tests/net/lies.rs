@@ -85,10 +85,16 @@ async fn a_proposer_that_only_lies_is_stood_in_for() {
         assert_eq!(net.at(n).states(1), [BlobState::Archived]);
     }
     net.finalize(1).await;
-    let height = AtomicU64::new(2);
+    // The turn of the second, whatever it has heard by then, begins at 5.
+    for height in 2..=4 {
+        net.decide(height, 0, &[]).await;
+    }
     for n in [1, 2] {
-        until_pruned(net.at(n), 1, || net.decide(height.fetch_add(1, Ordering::Relaxed), 0, &[]))
-            .await;
+        until_pruned(net.at(n), 1, || async {
+            net.decide(4, 0, &[]).await;
+            net.at(n).mesh.catch_up().await
+        })
+        .await;
         let signers: Vec<ValidatorId> = net.at(n).status(1).blobs[0]
             .records
             .iter()

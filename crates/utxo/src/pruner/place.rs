@@ -4,6 +4,9 @@
 //! and every one of them would count as gone. So a place carries a mark that the store knows: whatever
 //! does not carry it is not the place, whatever else is there. And where it does, at least one of some
 //! files that must be there is.
+//!
+//! The mark begins with an id of the store. Two stores that share a place would remove files that the other
+//! one needs, so the second is refused.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, SystemTime};
@@ -20,16 +23,17 @@ use crate::store::UtxoStore;
 const SAMPLE: usize = 16;
 /// Under this name the store keeps the mark of its place.
 const MARK: &str = "files_mark";
+/// Under this one, what its marks begin with.
+const STORE: &str = "store_id";
 /// How long a bucket that was seen to be the right one is believed to be, for new files. A directory is
 /// looked at each time: its disk can go at any moment, and a look costs nothing.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// How long it is left alone by whoever only looks.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// A mark unlike any other.
-fn fresh_mark() -> String {
-    let chance = |part: u8| RandomState::new().hash_one((part, SystemTime::now()));
-    format!("{:016x}{:016x}", chance(0), chance(1))
+/// Half a mark, unlike any other: the store's id, and then the place's.
+fn chance() -> String {
+    format!("{:016x}", RandomState::new().hash_one(SystemTime::now()))
 }
 
 impl<S: UtxoStore> Pruner<S> {
@@ -100,6 +104,10 @@ impl<S: UtxoStore> Pruner<S> {
         if known.is_some() && known == carried {
             return Ok(true);
         }
+        let store = self.store.claim_note(STORE, &chance()).await?;
+        if carried.as_ref().is_some_and(|mark| !mark.starts_with(&store)) {
+            return Err(another_stores(files));
+        }
         let first = known.is_none() && self.is_proved(files, None).await?;
         if !first && !gone {
             return Ok(false);
@@ -107,8 +115,11 @@ impl<S: UtxoStore> Pruner<S> {
         // The place first: a mark that no store knows does no harm, one that no place carries does.
         let mark = match carried {
             Some(mark) => mark,
-            None => files.set_mark(&known.clone().unwrap_or_else(fresh_mark)).await?,
+            None => files.set_mark(&format!("{store}{}", chance())).await?,
         };
+        if !mark.starts_with(&store) {
+            return Err(another_stores(files));
+        }
         if known.is_none() {
             // Another service on the same store may have named another place meanwhile.
             return Ok(self.store.claim_note(MARK, &mark).await? == mark);
@@ -146,6 +157,16 @@ impl<S: UtxoStore> Pruner<S> {
             return Ok(true);
         }
         files.prove(&sample).await
+    }
+}
+
+fn another_stores(files: &ExternalFiles) -> UtxoError {
+    UtxoError::File {
+        name: files.address().to_owned(),
+        reason: "it carries the mark of another store's files, which would be removed with this one's; give \
+                 this store a place or a prefix of its own. If that store is gone for good, remove the \
+                 object secateur-place"
+            .into(),
     }
 }
 

@@ -77,6 +77,7 @@ macro_rules! conformance {
             files_that_stay_do_not_keep_others_from_going,
             a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others,
             a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it,
+            a_place_is_one_store_s_and_is_marked_for_it_also_after_a_crash,
         ]);
     };
     (@cases $open:path, $how:tt, $theme:ident: [$($case:ident,)*]) => {

@@ -13,7 +13,7 @@ use secateur_utxo::{ExternalFiles, FileKind, Kept, Rules, Settings, UtxoError, U
 
 use super::broke::place;
 use super::prunes::{at, pruner, run, settings};
-use super::rig::{Faulty, Home, RULES, add, coins, external, id, is_here, mine, pays};
+use super::rig::{Faulty, Home, RULES, When, add, coins, external, id, is_here, mine, pays};
 
 /// A bucket that has the file of every transaction, and removes only what it is not told to keep.
 #[derive(Debug, Default)]
@@ -262,4 +262,48 @@ pub async fn a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it<S,
         let there = files.has(id(n), FileKind::Tx).await.unwrap();
         assert!(!is_here(store, n).await && !there, "{n}");
     }
+}
+
+pub async fn a_place_is_one_store_s_and_is_marked_for_it_also_after_a_crash<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let (home, other) = (open(RULES).await, open(RULES).await);
+    let dir = tempfile::tempdir().unwrap();
+    let files = place(&dir.path().join("files"));
+    let mark = dir.path().join("files/secateur-place");
+    let of = |store: &S| pruner(store, Some(files.clone()), settings());
+    // It ends when the place is marked and the store does not know it yet.
+    let mut notes = 0;
+    let faulty = Faulty::new(home.store.clone(), move |name| {
+        notes += u64::from(name == "claim_note");
+        (name == "claim_note" && notes == 2).then_some(When::Before)
+    });
+    pruner(&faulty, Some(files.clone()), settings()).check_place().await.unwrap_err();
+    assert!(mark.exists());
+    of(&home.store).check_place().await.unwrap();
+    // Another store with the same transaction would remove its file.
+    for store in [&home.store, &other.store] {
+        coins(store, 1).await;
+        add(store, 6, vec![external(pays(2, &[(1, 0)], 0))]).await;
+        mine(store, 7, &[2]).await;
+    }
+    files.put(id(2), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+    let gone = Settings { missing_files_are_gone: true, ..settings() };
+    for settings in [settings(), gone] {
+        let second = pruner(&other.store, Some(files.clone()), settings);
+        let refused = second.check_place().await.unwrap_err();
+        assert!(refused.to_string().contains("another store"), "{refused}");
+        let job = run(&second, at(17)).await;
+        assert_eq!((job.done.files_deleted, job.done.kept.get(&Kept::FilesMissing)), (0, Some(&1)));
+    }
+    assert!(files.has(id(2), FileKind::Tx).await.unwrap());
+    assert_eq!(run(&of(&home.store), at(17)).await.done.files_deleted, 1);
+    // The first one is gone for good, and its place is given to the second.
+    std::fs::remove_file(&mark).unwrap();
+    files.put(id(2), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+    of(&other.store).check_place().await.unwrap();
+    assert!(of(&home.store).check_place().await.is_err());
 }

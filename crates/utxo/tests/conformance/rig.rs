@@ -300,6 +300,10 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         self.call("set_note", self.inner.set_note(name, value)).await
     }
 
+    async fn claim_note(&self, name: &str, value: &str) -> Result<String, UtxoError> {
+        self.call("claim_note", self.inner.claim_note(name, value)).await
+    }
+
     async fn add_job(&self, job: &Job) -> Result<(), UtxoError> {
         self.call("add_job", self.inner.add_job(job)).await
     }

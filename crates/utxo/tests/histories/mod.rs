@@ -414,11 +414,16 @@ pub async fn play<S: UtxoStore>(seed: u64, store: S, files: ExternalFiles) -> u6
     history.pruned
 }
 
-/// Plays so many histories (`SECATEUR_TEST_HISTORIES` says otherwise), as many at a time as there are
-/// processors; or only the one that a failure named. `one` plays a seed in a worker's place.
+/// How many are played at a time.
+pub fn workers() -> usize {
+    4 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
+/// Plays so many histories (`SECATEUR_TEST_HISTORIES` says otherwise), several at a time;
+/// or only the one that a failure named. `one` plays a seed in a worker's place.
 ///
 /// Each has a runtime of its own: steps take turns with the thread or the server that works on the
-/// database, and nothing is faster than two that wait for each other.
+/// database, and nothing is faster than two that wait for each other. Several at a time fill the waits.
 pub fn play_all<F: Future<Output = u64>>(histories: u64, one: impl Fn(usize, u64) -> F + Sync) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let play = |worker, seed| {
@@ -431,7 +436,6 @@ pub fn play_all<F: Future<Output = u64>>(histories: u64, one: impl Fn(usize, u64
     }
     let histories = number("SECATEUR_TEST_HISTORIES").unwrap_or(histories);
     let (next, pruned) = (AtomicU64::new(0), AtomicU64::new(0));
-    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let work = |worker: usize| {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -447,7 +451,7 @@ pub fn play_all<F: Future<Output = u64>>(histories: u64, one: impl Fn(usize, u64
         }
     };
     std::thread::scope(|scope| {
-        for worker in 0..workers {
+        for worker in 0..workers() {
             let work = &work;
             scope.spawn(move || work(worker));
         }

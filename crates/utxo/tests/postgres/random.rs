@@ -3,7 +3,7 @@
 use secateur_utxo::ExternalFiles;
 
 use crate::fixture;
-use crate::histories::{numbers, play, play_all, rules};
+use crate::histories::{numbers, play, play_all, rules, workers};
 use crate::races::connect;
 use crate::suite::open_at;
 
@@ -23,7 +23,6 @@ async fn one(url: String, seed: u64) -> u64 {
 
 #[test]
 fn five_hundred_random_histories_end_as_the_naive_model_says() {
-    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let urls: Vec<String> = (0..workers).map(|_| fixture::database()).collect();
+    let urls: Vec<String> = (0..workers()).map(|_| fixture::database()).collect();
     play_all(HISTORIES, |worker, seed| one(urls[worker].clone(), seed));
 }

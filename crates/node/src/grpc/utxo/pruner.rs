@@ -195,15 +195,17 @@ impl<S: UtxoStore> Pruner for Api<S> {
         })?;
         let found = self.service.explain(txid).await.map_err(|error| failure::status(&error))?;
         let stands = self.service.standing().borrow().clone();
-        let verdict = story::verdict(found.as_ref(), &stands, self.safe());
         let mut record = found.as_ref().map(convert::record);
         let external = found.as_ref().and_then(|found| found.external);
+        let mut is_away = false;
         if let (Some(record), Some(kind)) = (&mut record, external)
             && let Some(files) = self.service.pruner().files()
         {
             // Where nobody can look, that is what is told.
             record.file_is_there = files.has(txid, kind).await.ok();
+            is_away = self.service.pruner().check_place().await.is_err();
         }
+        let verdict = story::verdict(found.as_ref(), &stands, self.safe(), is_away);
         Ok(Response::new(pb::ExplainResponse {
             txid: txid.to_string(),
             record,

@@ -5,16 +5,28 @@ use secateur_utxo::{Record, Standing};
 
 use crate::ui::words::{count, plural};
 
-/// The sentences about a record, or about one that is not here.
-pub(super) fn verdict(record: Option<&Record>, stands: &Standing, safe: Height) -> Vec<String> {
+/// The sentences about a record, or about one that is not here. Its file is away where the place of files
+/// is not the one of this store.
+pub(super) fn verdict(
+    record: Option<&Record>,
+    stands: &Standing,
+    safe: Height,
+    is_away: bool,
+) -> Vec<String> {
     let Some(record) = record else { return vec![absent(stands.processed)] };
-    if record.cut {
-        return vec![
-            "It is cut: its file and its rows are being removed, and nothing brings it back."
-                .into(),
-        ];
-    }
     let mut said = Vec::new();
+    if record.cut {
+        said.push(
+            "It is cut: its file and its rows are being removed, and nothing brings it back."
+                .to_owned(),
+        );
+    }
+    if is_away {
+        said.push("It stays while the place of files is not the one that its file is in.".into());
+    }
+    if record.cut {
+        return said;
+    }
     if let Some(until) = record.preserve_until {
         said.push(format!(
             "It is preserved until height {}, because a transaction that waited long for a block spent \
@@ -101,9 +113,9 @@ mod tests {
     #[test]
     fn every_reason_to_stay_is_told() {
         let stands = Standing { head: Some(20), processed: Some(19), ..Standing::default() };
-        let told = |record: Option<&Record>| verdict(record, &stands, 19).join(" ");
+        let told = |record: Option<&Record>| verdict(record, &stands, 19, false).join(" ");
         assert!(told(None).contains("heights up to 19 are processed"));
-        assert!(verdict(None, &Standing::default(), 0).join("").contains("no height"));
+        assert!(verdict(None, &Standing::default(), 0, false).join("").contains("no height"));
         assert!(told(Some(&record())).contains("1 of its 2 outputs can still be spent"));
         let unmined = Record { blocks: Vec::new(), ..record() };
         assert!(told(Some(&unmined)).contains("no block of the main chain holds it"));
@@ -114,6 +126,8 @@ mod tests {
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
         assert!(told(Some(&held)).contains("1 live unmined transaction"));
         assert!(told(Some(&held)).contains("and held"));
+        let away = verdict(Some(&due), &stands, 19, true).join(" ");
+        assert!(away.contains("place of files") && away.contains("and held"), "{away}");
         let kept = Record { preserve_until: Some(40), ..record() };
         assert!(told(Some(&kept)).contains("preserved until height 40"));
         assert!(told(Some(&Record { cut: true, ..due })).contains("nothing brings it back"));
