@@ -311,10 +311,10 @@ fn blocks_are_cut_also_where_there_is_no_room_to_seal_their_ids() {
     let mut host = installed(Some(policy(BUDGET)));
     set_pruning(&mut host, false);
     for height in 1..=40 {
-        append(&mut host, block(height, 130_000, 20, 50)).unwrap();
+        append(&mut host, block(height, 130_000, 2_000, 20)).unwrap();
     }
     host.gives_no_more_memory();
-    // Epochs of 128 KiB: each of these blocks waits to be sealed.
+    // Epochs of 128 KiB: each of these blocks waits to be sealed, and most of their runs have no room.
     host.settle();
     let before = status(&mut host);
     assert!(before.failed_steps > 0 && before.used_bytes > 2 * BUDGET, "{before:?}");
@@ -324,7 +324,7 @@ fn blocks_are_cut_also_where_there_is_no_room_to_seal_their_ids() {
     assert!(after.used_bytes < BUDGET && after.pruned_before_block.is_some(), "{after:?}");
     // What was freed has room for what comes, in memory that does not grow.
     for height in 41..=80 {
-        append(&mut host, block(height, 130_000, 20, 50)).unwrap();
+        append(&mut host, block(height, 130_000, 2_000, 20)).unwrap();
         host.settle();
     }
     assert!(status(&mut host).used_bytes < BUDGET);

@@ -16,6 +16,7 @@ mod budget;
 mod common;
 #[path = "../it/damage.rs"]
 mod damage;
+mod full;
 mod ground;
 #[path = "../it/holds.rs"]
 mod holds;

@@ -28,8 +28,11 @@ const PAGE: u64 = 64 * 1024;
 const BUCKET_PAGES: u16 = 32;
 /// Buckets that there can be, of all memories together: 64 GiB.
 const BUCKETS: u64 = 32_768;
-/// What the memories' manager keeps before the first bucket.
+/// Buckets that stand ready for the tables: a prune writes a little before it frees anything.
+const RESERVE: u64 = 2;
+/// What the memories' manager keeps before the first bucket: a page, which begins with this.
 const MANAGER: &[u8; 3] = b"MGR";
+const MANAGER_PAGES: u64 = 1;
 
 /// Ids of memories. They are format: none is ever given to something else.
 const LAYOUT_ID: u8 = 0;
@@ -69,15 +72,42 @@ pub fn open<M: Memory + Clone + 'static>(
     }
     check_layout(&layout)?;
     let part = |id| manager.get(MemoryId::new(id));
-    let arena =
-        StableArena { part: SendWrapper::new(part(ARENA_ID)), all: SendWrapper::new(memory) };
+    let of_table = |table: &Table| part(FIRST_TABLE_ID + *table as u8);
+    let parts = [layout, part(ARENA_ID)].into_iter().chain(family.tables().iter().map(of_table));
+    let room = Rc::new(Room { all: memory, parts: parts.collect() });
+    let arena = StableArena {
+        part: SendWrapper::new(part(ARENA_ID)),
+        room: SendWrapper::new(room.clone()),
+    };
     let tables = family.tables().iter().map(|table| {
-        let part = part(FIRST_TABLE_ID + *table as u8);
+        let part = of_table(table);
         TableRows { table: *table, rows: Rows::init(part.clone()), part }
     });
     let tables = Tables { tables: tables.collect(), commits: 0 };
-    let index = StableIndex { tables: SendWrapper::new(Rc::new(RefCell::new(tables))) };
-    Ok(Ground { arena, index })
+    let tables = SendWrapper::new(Rc::new(RefCell::new(tables)));
+    Ok(Ground { arena, index: StableIndex { tables, room: SendWrapper::new(room) } })
+}
+
+/// The memory that all parts share. Their manager traps when it asks for more and gets none: so whoever can
+/// do without asks here first, and the reserve is kept for who cannot.
+struct Room<M: Memory> {
+    all: M,
+    parts: Vec<Part<M>>,
+}
+
+const fn buckets(pages: u64) -> u64 {
+    pages.div_ceil(BUCKET_PAGES as u64)
+}
+
+impl<M: Memory> Room<M> {
+    /// Whether so many buckets more can be taken, and the reserve stands all the same. What is missing is
+    /// asked for.
+    fn has(&self, more: u64) -> bool {
+        let taken: u64 = self.parts.iter().map(|part| buckets(part.size())).sum();
+        let wanted = MANAGER_PAGES + (taken + more + RESERVE) * u64::from(BUCKET_PAGES);
+        let missing = wanted.saturating_sub(self.all.size());
+        missing == 0 || self.all.grow(missing) >= 0
+    }
 }
 
 fn foreign(what: &str) -> StoreError {
@@ -119,7 +149,7 @@ fn full(needed: u64) -> StoreError {
 /// An arena in stable memory.
 pub struct StableArena<M: Memory> {
     part: SendWrapper<Part<M>>,
-    all: SendWrapper<M>,
+    room: SendWrapper<Rc<Room<M>>>,
 }
 
 impl<M: Memory> StableArena<M> {
@@ -150,8 +180,13 @@ impl<M: Memory + 'static> Arena for StableArena<M> {
     }
 
     fn grow(&self, len: u64) -> Result<(), StoreError> {
-        let more = len.div_ceil(PAGE).saturating_sub(self.part.size());
-        if more > 0 && self.part.grow(more) < 0 {
+        let (has, wants) = (self.part.size(), len.div_ceil(PAGE));
+        let more = wants.saturating_sub(has);
+        if more == 0 {
+            return Ok(());
+        }
+        let fresh = buckets(wants) - buckets(has);
+        if fresh > 0 && !self.room.has(fresh) || self.part.grow(more) < 0 {
             return Err(full(more * PAGE));
         }
         Ok(())
@@ -168,7 +203,7 @@ impl<M: Memory + 'static> Arena for StableArena<M> {
     fn space(&self) -> Result<Space, StoreError> {
         // Whether the subnet has so much is told when it is asked for; but never more than this.
         let most = BUCKETS * u64::from(BUCKET_PAGES);
-        let available = most.saturating_sub(self.all.size()) * PAGE;
+        let available = most.saturating_sub(self.room.all.size()) * PAGE;
         Ok(Space { given: self.part.size() * PAGE, available: Some(available) })
     }
 }
@@ -199,6 +234,7 @@ impl<M: Memory> Tables<M> {
 /// An index in stable memory.
 pub struct StableIndex<M: Memory> {
     tables: SendWrapper<Rc<RefCell<Tables<M>>>>,
+    room: SendWrapper<Rc<Room<M>>>,
 }
 
 /// What a reader of a [`StableIndex`] sees until the next commit.
@@ -282,8 +318,7 @@ impl<M: Memory + 'static> Index for StableIndex<M> {
     }
 
     fn ensure_reserve(&self) -> Result<bool, StoreError> {
-        // A message that finds no room traps, and nothing of it is left.
-        Ok(true)
+        Ok(self.room.has(0))
     }
 
     fn check(&self) -> Result<Vec<String>, StoreError> {
