@@ -29,6 +29,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(FEATURES) --locked
 	$(CARGO) clippy -p secateur-core -p secateur-store --no-default-features --locked
+	$(CARGO) clippy -p secateur --all-targets --locked
 
 # The node is tested without the simulator beside it, so that no planted bug is compiled in.
 unit:

@@ -1,16 +1,13 @@
 //! `ic://<canister id>`: a canister of the Internet Computer as the source of an index.
 
-use std::path::PathBuf;
-
-use super::Layers;
-use crate::error::NodeError;
-use crate::indexer::Canister;
+#[cfg(feature = "ic")]
+use {super::Layers, crate::error::NodeError, crate::indexer::Canister, std::path::PathBuf};
 
 /// How the address of a canister begins.
 pub(super) const SCHEME: &str = "ic://";
 
 /// Why a canister is refused by a program that was built without its client.
-pub(crate) const WITHOUT_IC: &str = "this program is built without the client of the Internet Computer; \
+const WITHOUT_IC: &str = "this program is built without the client of the Internet Computer; \
     build it with `cargo build --release -p secateur --features ic`";
 
 /// Judges a source that begins like a canister's.
@@ -30,6 +27,7 @@ fn check_with(text: &str, has_client: bool) -> Result<(), String> {
 }
 
 /// How the canister that a source names is reached.
+#[cfg(feature = "ic")]
 pub(super) fn canister(layers: &Layers, source: String) -> Result<Canister, NodeError> {
     Ok(Canister {
         source,

@@ -186,6 +186,7 @@ fn check_source(text: &str) -> Result<(), String> {
 fn source(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<BlocksFrom, anyhow::Error> {
     let named = layers.get("index.source").is_some_and(|value| value.origin != Origin::Default);
     let url = layers.must("index.source", |text| check_source(text).map(|()| text.to_owned()))?;
+    #[cfg(feature = "ic")]
     if url.starts_with(canister::SCHEME) {
         return Ok(BlocksFrom::Canister(canister::canister(layers, url)?));
     }

@@ -21,12 +21,14 @@ pub(crate) enum BlocksFrom {
     Node(GrpcOptions),
     /// The parts of an archive: an index is built again without a node.
     Archive(ArchivePlace),
-    /// A canister of the Internet Computer.
+    /// A canister of the Internet Computer. A program without its client has refused it by then.
+    #[cfg(feature = "ic")]
     Canister(Canister),
 }
 
 /// How a canister is reached.
 #[derive(Debug, Clone)]
+#[cfg(feature = "ic")]
 pub(crate) struct Canister {
     /// `ic://<canister id>`.
     pub(crate) source: String,
@@ -41,6 +43,7 @@ impl std::fmt::Display for BlocksFrom {
         match self {
             Self::Node(options) => f.write_str(&options.url),
             Self::Archive(place) => write!(f, "{}", place.url),
+            #[cfg(feature = "ic")]
             Self::Canister(canister) => f.write_str(&canister.source),
         }
     }

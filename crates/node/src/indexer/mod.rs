@@ -25,7 +25,9 @@ use secateur_index::{IndexError, IndexReader, LogFilter, PartRow, Sink};
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub(crate) use job::{ArchiveJob, BlocksFrom, Canister, Job, RowsInto, no_password, only_chain};
+#[cfg(feature = "ic")]
+pub(crate) use job::Canister;
+pub(crate) use job::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password, only_chain};
 pub(crate) use serve::check_local;
 pub(crate) use show::Look;
 
@@ -76,6 +78,7 @@ pub(crate) async fn run(
             let source = ArchiveSource::new(archive, chain_id, job.check());
             Box::pin(with_source(job, source, stop, look)).await
         }
+        #[cfg(feature = "ic")]
         BlocksFrom::Canister(canister) => with_canister(job, canister, stop, look).await,
     }
 }
@@ -92,16 +95,6 @@ async fn with_canister(
     options.url.clone_from(&canister.url);
     options.identity.clone_from(&canister.identity);
     Box::pin(with_source(job, IcSource::new(&options)?, stop, look)).await
-}
-
-#[cfg(not(feature = "ic"))]
-async fn with_canister(
-    _job: &Job,
-    _canister: &Canister,
-    _stop: watch::Receiver<bool>,
-    _look: Arc<dyn Observer>,
-) -> Result<Done, anyhow::Error> {
-    Err(NodeError::Usage(crate::config::WITHOUT_IC.into()).into())
 }
 
 async fn with_source<S: Source>(
