@@ -24,7 +24,6 @@ use secateur_store::Finality;
 
 pub(crate) use archive::{ArchivePlace, NodeArchive};
 pub(crate) use beacon::Beacon;
-#[cfg(not(feature = "ic"))]
 pub(crate) use index::{check_index, index_layers, job};
 pub(crate) use keys::Key;
 pub(crate) use layers::{Layers, Value};
