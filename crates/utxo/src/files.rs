@@ -30,6 +30,8 @@ pub enum Removed {
 
 /// The name of a place's mark.
 const MARK: &str = "secateur-place";
+/// How often a file is written that somebody else takes away meanwhile.
+const TRIES: usize = 8;
 /// A mark has no more bytes than this.
 const MAX_MARK: u64 = 64;
 
@@ -64,7 +66,12 @@ impl ExternalFiles {
 
     /// The mark of this place, if it carries one.
     pub async fn mark(&self) -> Result<Option<String>, UtxoError> {
-        let wrong = |reason: String| UtxoError::File { name: MARK.into(), reason };
+        let wrong = |what: String| UtxoError::File {
+            name: format!("{}/{MARK}", self.address()),
+            reason: format!(
+                "{what}; bring it back, or remove it and set missing_files_are_gone for one start"
+            ),
+        };
         match self.objects.get(MARK, MAX_MARK).await? {
             Fetched::Missing => Ok(None),
             Fetched::TooLong(size) => Err(wrong(format!("{size} bytes are no mark"))),
@@ -101,27 +108,29 @@ impl ExternalFiles {
         Ok(self.objects.sweep(is_ours).await?)
     }
 
-    /// Writes a transaction's file, before its record is made. A file of the same id has the same
-    /// bytes: it was left by a write that was cut off.
-    pub async fn put(&self, txid: TxId, kind: FileKind, bytes: &Bytes) -> Result<(), UtxoError> {
-        match self.objects.put_new(&key(txid, kind), bytes).await? {
-            Put::Written => {
-                self.objects.sweep_name(&key(txid, kind)).await;
-                Ok(())
-            }
-            Put::Occupied => match self.get(txid, kind).await? {
-                Some(there) if there == *bytes => {
-                    self.objects.sweep_name(&key(txid, kind)).await;
-                    Ok(())
+    /// Writes a transaction's file, before its record is made; whether it was not there before is the
+    /// answer. A file of the same id has the same bytes: it was left by a write that was cut off.
+    pub async fn put(&self, txid: TxId, kind: FileKind, bytes: &Bytes) -> Result<bool, UtxoError> {
+        let name = key(txid, kind);
+        let wrong = |reason: &str| UtxoError::File { name: name.clone(), reason: reason.into() };
+        for _ in 0..TRIES {
+            let is_new = self.objects.put_new(&name, bytes).await? == Put::Written;
+            let there = if is_new { None } else { self.get(txid, kind).await? };
+            match there {
+                Some(there) if there != *bytes => {
+                    return Err(wrong(
+                        "a file of this transaction is there with other bytes; it was not touched",
+                    ));
                 }
-                _ => Err(UtxoError::File {
-                    name: key(txid, kind),
-                    reason:
-                        "a file of this transaction is there with other bytes; it was not touched"
-                            .into(),
-                }),
-            },
+                // Another service took it back meanwhile.
+                None if !is_new => {}
+                _ => {
+                    self.objects.sweep_name(&name).await;
+                    return Ok(is_new);
+                }
+            }
         }
+        Err(wrong("it came and went while it was written"))
     }
 
     /// A transaction's file, if it is there.

@@ -74,6 +74,7 @@ mod utxo;
 mod utxo_aerospike;
 mod utxo_bad;
 mod utxo_commands;
+mod utxo_files;
 mod utxo_postgres;
 mod utxo_rig;
 mod wallet;

@@ -95,7 +95,8 @@ impl<S: UtxoStore> Pruner<S> {
         let gone = self.settings.missing_files_are_gone;
         let known = self.store.note(MARK).await?;
         let carried = match files.mark().await {
-            Err(UtxoError::File { .. }) if gone => {
+            // Whose it is nobody can tell; a store that never had a place has no claim to it.
+            Err(UtxoError::File { .. }) if gone && known.is_some() => {
                 files.remove_mark().await?;
                 None
             }

@@ -6,7 +6,8 @@ use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::created::Outcome;
 use secateur_proto::utxo::v1::store_server::Store;
 use secateur_utxo::{
-    BlockRef, Body, Created, FileKind, NewTx, TxId, UtxoError, UtxoStore, check_outputs,
+    BlockRef, Body, Created, ExternalFiles, FileKind, NewTx, TxId, UtxoError, UtxoStore,
+    check_outputs,
 };
 use tonic::{Request, Response, Status};
 
@@ -39,13 +40,23 @@ fn refused(error: &UtxoError) -> pb::Created {
     pb::Created { outcome: Outcome::Refused.into(), error: Some(failure::details(error)) }
 }
 
+/// How often a file is looked at until it is as its record says.
+const LOOKS: usize = 4;
+
 /// What is to become of a transaction's bytes.
 struct Wanted {
     tx: NewTx,
-    /// The bytes of its file, where one is to be written.
+    /// The bytes of its file, where one is to be written; somebody else has written it otherwise.
     file: Option<Bytes>,
-    /// Whether somebody else has written it.
-    elsewhere: bool,
+}
+
+/// A file that is there before its record.
+struct Placed {
+    txid: TxId,
+    kind: FileKind,
+    bytes: Bytes,
+    /// Whether this call has written it.
+    is_new: bool,
 }
 
 impl<S: UtxoStore> Api<S> {
@@ -64,47 +75,70 @@ impl<S: UtxoStore> Api<S> {
             body: if external { Body::External(kind) } else { Body::Inline(told.body.clone()) },
             mined: told.mined.as_ref().map(convert::block_ref).transpose()?,
         };
-        let elsewhere = external && told.body.is_empty();
-        let file = (external && !elsewhere).then_some(told.body);
-        Ok(Wanted { tx, file, elsewhere })
+        let file = (external && !told.body.is_empty()).then_some(told.body);
+        Ok(Wanted { tx, file })
     }
 
-    /// Sees to it that the file of a transaction is there.
-    async fn see_to_file(&self, wanted: &Wanted) -> Result<(), UtxoError> {
-        let Body::External(kind) = wanted.tx.body else { return Ok(()) };
+    /// Sees to it that the file of a transaction is there. Whether this call has written it is the answer.
+    async fn see_to_file(&self, wanted: &Wanted) -> Result<bool, UtxoError> {
+        let Body::External(kind) = wanted.tx.body else { return Ok(false) };
+        let txid = wanted.tx.txid;
+        if let Some(bytes) = &wanted.file {
+            return self.write_file(txid, kind, bytes).await;
+        }
+        // A disk that is not mounted has files of its own.
+        self.service.pruner().check_place().await?;
+        if self.place()?.has(txid, kind).await? {
+            return Ok(false);
+        }
+        let name = format!("{txid}.{}", kind.suffix());
+        Err(UtxoError::File { name, reason: "it is said to be there, and is not".into() })
+    }
+
+    fn place(&self) -> Result<&ExternalFiles, UtxoError> {
         let none = || UtxoError::Setting("no place of external files is set (utxo.files)".into());
-        let pruner = self.service.pruner();
-        let files = pruner.files().ok_or_else(none)?;
+        self.service.pruner().files().ok_or_else(none)
+    }
+
+    async fn write_file(
+        &self,
+        txid: TxId,
+        kind: FileKind,
+        bytes: &Bytes,
+    ) -> Result<bool, UtxoError> {
+        let (pruner, files) = (self.service.pruner(), self.place()?);
         // A disk that is not mounted must not get files of its own.
         pruner.check_place().await?;
-        let txid = wanted.tx.txid;
-        match &wanted.file {
-            Some(bytes) => {
-                files.put(txid, kind, bytes).await?;
-                // Its disk may have gone in between, and the file be somewhere else.
-                if let Err(error) = pruner.check_place().await {
-                    files.take_back(txid, kind).await?;
-                    return Err(error);
-                }
-                Ok(())
-            }
-            None if files.has(txid, kind).await? => Ok(()),
-            None => Err(UtxoError::File {
-                name: format!("{txid}.{}", kind.suffix()),
-                reason: "it is said to be there, and is not".into(),
-            }),
+        let is_new = files.put(txid, kind, bytes).await?;
+        let Err(error) = pruner.check_place().await else { return Ok(is_new) };
+        // Its disk may have gone in between, and the file be somewhere else. What may be a record's stays.
+        if is_new && matches!(self.is_named(txid, kind).await, Ok(false)) {
+            files.take_back(txid, kind).await?;
         }
+        Err(error)
     }
 
-    /// Takes back a file that no record names: its transaction was refused, or has its bytes
-    /// elsewhere.
-    async fn take_back(&self, txid: TxId, kind: FileKind) -> Result<(), UtxoError> {
-        let pruner = self.service.pruner();
-        let named = pruner.store().get(txid).await?.and_then(|found| found.external);
-        match pruner.files() {
-            Some(files) if named != Some(kind) => files.take_back(txid, kind).await,
-            _ => Ok(()),
+    /// Whether a record says that this is its file.
+    async fn is_named(&self, txid: TxId, kind: FileKind) -> Result<bool, UtxoError> {
+        let found = self.service.pruner().store().get(txid).await?;
+        Ok(found.is_some_and(|found| found.external == Some(kind) && !found.cut))
+    }
+
+    /// Lets a file follow its record, once that is made or refused: a prune or another service may have
+    /// removed it meanwhile, or have made the record. A file that no record names goes if it is ours to
+    /// remove. Each looks again after what it did, so that whoever is last sees what the other one did.
+    async fn follow_record(&self, placed: &Placed) -> Result<(), UtxoError> {
+        let Placed { txid, kind, bytes, .. } = placed;
+        let mut is_ours = placed.is_new;
+        for _ in 0..LOOKS {
+            let is_named = self.is_named(*txid, *kind).await?;
+            match (is_named, self.place()?.has(*txid, *kind).await?) {
+                (true, false) => is_ours |= self.write_file(*txid, *kind, bytes).await?,
+                (false, true) if is_ours => self.place()?.take_back(*txid, *kind).await?,
+                _ => return Ok(()),
+            }
         }
+        Ok(())
     }
 
     async fn make(
@@ -118,34 +152,39 @@ impl<S: UtxoStore> Api<S> {
         let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
         let _turn = if with_files { Some(self.files.lock().await) } else { None };
         let mut created = Vec::with_capacity(wanted.len());
-        let (mut txs, mut written) = (Vec::with_capacity(wanted.len()), Vec::new());
+        let (mut txs, mut files) = (Vec::with_capacity(wanted.len()), Vec::new());
         for one in wanted {
             let placed = one.tx.mined.as_ref().map_or(Ok(()), |block| check_block(block, height));
             let seen_to = match placed {
                 Ok(()) => self.see_to_file(&one).await,
                 Err(error) => Err(error),
             };
-            if let Err(error) = seen_to {
-                created.push(Some(refused(&error)));
-                continue;
-            }
-            created.push(None);
-            let kind = match one.tx.body {
-                Body::External(kind) if one.file.is_some() && !one.elsewhere => Some(kind),
-                _ => None,
+            let is_new = match seen_to {
+                Ok(is_new) => is_new,
+                Err(error) => {
+                    created.push(Some(refused(&error)));
+                    continue;
+                }
             };
-            written.push((one.tx.txid, kind));
+            created.push(None);
+            files.push(match (&one.tx.body, one.file) {
+                (Body::External(kind), Some(bytes)) => {
+                    Some(Placed { txid: one.tx.txid, kind: *kind, bytes, is_new })
+                }
+                _ => None,
+            });
             txs.push(one.tx);
         }
         let made = self.service.pruner().store().create(txs, height).await;
         let made = made.map_err(|error| failure::status(&error))?;
         let mut answers = Vec::with_capacity(made.len());
-        for (answer, (txid, written)) in made.into_iter().zip(written) {
-            if let Some(kind) = written
-                && !matches!(answer, Ok(Created::New))
-                && let Err(error) = self.take_back(txid, kind).await
+        for (mut answer, file) in made.into_iter().zip(files) {
+            if let Some(file) = file.filter(|file| answer.is_ok() || file.is_new)
+                && let Err(error) = self.follow_record(&file).await
             {
-                tracing::warn!(%txid, %error, "a file that no record names could not be removed");
+                tracing::warn!(txid = %file.txid, %error, "whether a file follows its record is not known");
+                // Told again, it is seen to.
+                answer = answer.and(Err(error));
             }
             answers.push(match answer {
                 Ok(Created::New) => pb::Created { outcome: Outcome::New.into(), error: None },

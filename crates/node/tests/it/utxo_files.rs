@@ -1,0 +1,125 @@
+//! External files that follow their records, whatever happens while those are made.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use secateur_proto::utxo::v1 as pb;
+
+use crate::utxo_rig::{Home, Served, coinbase, shown, spend};
+
+fn large(mut tx: pb::NewTransaction) -> pb::NewTransaction {
+    tx.body = vec![3; 200].into();
+    tx
+}
+
+/// The names of what is in a place of files.
+fn names(place: &Path) -> BTreeSet<String> {
+    let names = std::fs::read_dir(place).unwrap();
+    names.map(|one| one.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Every record of these that is here has its file.
+async fn all_follow(served: &Served, numbers: impl Iterator<Item = u32>) {
+    for number in numbers {
+        if let Some(record) = served.explain(number).await.record {
+            assert_eq!(record.file_is_there, Some(true), "{number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_fails_while_something_is_told_again_costs_no_file() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    let told = || (1..=200).map(|n| large(coinbase(n, 1, 1))).collect::<Vec<_>>();
+    served.create(1, told()).await;
+    let place = home.data.join("utxo/files");
+    let before = names(&place);
+    let (mark, away) = (place.join("secateur-place"), home.data.join("mark"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::fs::rename(&mark, &away).unwrap();
+                std::thread::yield_now();
+                std::fs::rename(&away, &mark).unwrap();
+            }
+        });
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| {
+            for _ in 0..3 {
+                runtime.block_on(served.create(1, told()));
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(names(&place), before);
+    served.stop();
+}
+
+#[tokio::test]
+async fn a_prune_while_a_coinbase_is_told_again_leaves_no_record_without_its_file() {
+    let home = Home::new("inline_bytes = 16\nchunk_size = 20");
+    let served = home.serve("");
+    let count = 300;
+    let told = || (1..=count).map(|n| large(coinbase(n, 1, 1))).collect::<Vec<_>>();
+    served.create(1, told()).await;
+    let spenders = (1..=count).map(|n| spend(1000 + n, &[(n, 0)], Some(6))).collect();
+    served.create(6, spenders).await;
+    let prune = async {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        served.block(20).await;
+    };
+    tokio::join!(served.create(20, told()), prune);
+    served.processed(20).await;
+    all_follow(&served, 1..=count).await;
+    served.stop();
+}
+
+#[tokio::test]
+async fn of_two_services_on_one_store_one_that_refuses_takes_no_file_from_the_other() {
+    let shared = tempfile::tempdir().unwrap();
+    let place = shared.path().join("files");
+    std::fs::create_dir(&place).unwrap();
+    let settings = format!(
+        "inline_bytes = 16\nstore = \"sqlite://{}/utxo.sqlite\"\nfiles = \"{}\"",
+        shared.path().display(),
+        place.display()
+    );
+    let homes = [Home::new(&settings), Home::new(&settings)];
+    let [one, other] = homes.each_ref().map(|home| home.serve(""));
+    let rounds = 60;
+    for round in 0..rounds {
+        let [coin, parent, child] = [1, 2, 3].map(|n| 10 * round + n);
+        one.create(1, vec![coinbase(coin, 1, 1)]).await;
+        let parent_tx = spend(parent, &[(coin, 0)], None);
+        let child_tx = large(spend(child, &[(parent, 0)], None));
+        let both = async {
+            tokio::time::sleep(Duration::from_micros(600 * u64::from(round % 8))).await;
+            one.create(5, vec![parent_tx, child_tx.clone()]).await
+        };
+        let (refused, made) = tokio::join!(other.create(5, vec![child_tx.clone()]), both);
+        assert!(!made.contains(&"files".to_owned()), "{refused:?} {made:?}");
+    }
+    all_follow(&one, (0..rounds).map(|round| 10 * round + 3)).await;
+    one.stop();
+    other.stop();
+}
+
+#[tokio::test]
+async fn a_refused_transaction_takes_its_own_file_with_it_and_nobody_else_s() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    served.create(5, vec![coinbase(1, 1, 1)]).await;
+    let place = home.data.join("utxo/files");
+    let orphan = || large(spend(11, &[(10, 0)], None));
+    assert_eq!(served.create(5, vec![orphan()]).await, ["missing_parent"]);
+    assert!(!names(&place).contains(&format!("{}.tx", shown(11))), "it was its own");
+    let file = place.join(format!("{}.tx", shown(11)));
+    std::fs::write(&file, vec![3; 200]).unwrap();
+    assert_eq!(served.create(5, vec![orphan()]).await, ["missing_parent"]);
+    assert!(file.exists(), "somebody put it there");
+    served.stop();
+}
