@@ -138,7 +138,8 @@ impl<S: UtxoStore> Api<S> {
                 _ => return Ok(()),
             }
         }
-        Ok(())
+        let name = format!("{txid}.{}", kind.suffix());
+        Err(UtxoError::File { name, reason: "it and its record come and go; tell it again".into() })
     }
 
     async fn make(
