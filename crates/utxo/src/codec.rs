@@ -15,7 +15,7 @@ pub(crate) const INPUT: usize = 32 + 4 + 8;
 /// Hash and height.
 const BLOCK: usize = 32 + 8;
 /// Blocks of one transaction at most: more is damage.
-const MAX_BLOCKS: usize = 1 << 10;
+pub(crate) const MAX_BLOCKS: usize = 1 << 10;
 
 /// An input with the row that its parent had when it was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +152,9 @@ pub(crate) fn decode_blocks(bytes: &[u8]) -> Result<Vec<BlockRef>, UtxoError> {
     };
     bytes.chunks_exact(BLOCK).map(|bytes| block(bytes).ok_or_else(damaged)).collect()
 }
+
+/// Bytes of inputs in one page of a listing, about: the rest comes with the next.
+pub(crate) const PAGE_BYTES: usize = 2 << 20;
 
 /// A height as databases keep it.
 pub(crate) fn stored(height: Height) -> Result<i64, UtxoError> {

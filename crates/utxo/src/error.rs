@@ -150,6 +150,21 @@ pub enum UtxoError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A record is here, and whether its external file is, is not known.
+    #[error(
+        "the record is here, and its external file {name} may not be: {reason}. {advice} the transaction again",
+        advice = if *.with_bytes { "Tell" } else { "See to it that the file is there, then tell" }
+    )]
+    FileUnsettled {
+        /// Its name.
+        name: String,
+        /// What happened.
+        reason: String,
+        /// Whether its bytes were told, so that telling the transaction again brings it back.
+        with_bytes: bool,
+        /// Whether that may be right at once.
+        retryable: bool,
+    },
     /// Parents could not be preserved, so nothing was deleted.
     #[error(
         "preserving parents at height {height} failed, so nothing was deleted: {}",
@@ -215,7 +230,9 @@ impl UtxoError {
     /// Whether the same step may succeed later without a change from outside.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Store { retryable, .. } | Self::Service { retryable, .. } => *retryable,
+            Self::Store { retryable, .. }
+            | Self::Service { retryable, .. }
+            | Self::FileUnsettled { retryable, .. } => *retryable,
             Self::Full { .. } => true,
             Self::Files(error) => error.is_retryable(),
             Self::NotPreserved { source, .. } => source.is_retryable(),
@@ -259,6 +276,7 @@ impl UtxoError {
             Self::Full { .. } => "full",
             Self::Damaged { .. } => "damaged",
             Self::Files(_) | Self::File { .. } => "files",
+            Self::FileUnsettled { .. } => "file_unsettled",
             Self::NotPreserved { .. } => "not_preserved",
             Self::Service { .. } => "service",
             Self::WrongHeight { .. } => "wrong_height",

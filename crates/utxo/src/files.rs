@@ -10,9 +10,6 @@ use secateur_archive::{ArchiveUrl, Fetched, Objects, Put, Settings};
 use crate::UtxoError;
 use crate::types::{FileKind, TxId};
 
-/// The largest file that is read: a transaction of 4 GB would be read by nobody through here.
-const MAX_READ: u64 = 1 << 30;
-
 /// The place of external files.
 #[derive(Debug, Clone)]
 pub struct ExternalFiles {
@@ -115,32 +112,39 @@ impl ExternalFiles {
         let wrong = |reason: &str| UtxoError::File { name: name.clone(), reason: reason.into() };
         for _ in 0..TRIES {
             let is_new = self.objects.put_new(&name, bytes).await? == Put::Written;
-            let there = if is_new { None } else { self.get(txid, kind).await? };
-            match there {
-                Some(there) if there != *bytes => {
-                    return Err(wrong(
-                        "a file of this transaction is there with other bytes; it was not touched",
-                    ));
-                }
-                // Another service took it back meanwhile.
-                None if !is_new => {}
-                _ => {
-                    self.objects.sweep_name(&name).await;
-                    return Ok(is_new);
+            if !is_new {
+                match self.objects.get(&name, bytes.len() as u64).await? {
+                    // Another service took it back meanwhile.
+                    Fetched::Missing => continue,
+                    Fetched::Bytes(there) if there == *bytes => {}
+                    Fetched::Bytes(_) | Fetched::TooLong(_) => {
+                        return Err(wrong(
+                            "a file of this transaction is there with other bytes; it was not touched",
+                        ));
+                    }
                 }
             }
+            self.objects.sweep_name(&name).await;
+            return Ok(is_new);
         }
         Err(wrong("it came and went while it was written"))
     }
 
-    /// A transaction's file, if it is there.
-    pub async fn get(&self, txid: TxId, kind: FileKind) -> Result<Option<Bytes>, UtxoError> {
-        match self.objects.get(&key(txid, kind), MAX_READ).await? {
+    /// A transaction's file, if it is there and has at most so many bytes.
+    pub async fn get(
+        &self,
+        txid: TxId,
+        kind: FileKind,
+        most: u64,
+    ) -> Result<Option<Bytes>, UtxoError> {
+        match self.objects.get(&key(txid, kind), most).await? {
             Fetched::Bytes(bytes) => Ok(Some(bytes)),
             Fetched::Missing => Ok(None),
             Fetched::TooLong(size) => Err(UtxoError::File {
                 name: key(txid, kind),
-                reason: format!("{size} bytes are too many to be read"),
+                reason: format!(
+                    "{size} bytes are more than an answer holds, {most}; read the file itself"
+                ),
             }),
         }
     }

@@ -17,6 +17,7 @@ mod files;
 mod metrics;
 mod postgres;
 mod pruner;
+mod row;
 mod rule;
 mod service;
 mod slate;

@@ -5,69 +5,18 @@
 //! where rows come from. A step checks everything before it changes anything, so that a step that
 //! fails leaves the slate as it was and the rest of a batch can go on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
+use bytes::Bytes;
 use secateur_core::Height;
 
 use crate::UtxoError;
-use crate::codec::{Input, Page, pages, place};
-use crate::rule::{Facts, Rules};
+use crate::codec::{Input, MAX_BLOCKS, Page, pages, place};
+use crate::rule::Rules;
 use crate::store::Created;
-use crate::types::{BlockId, BlockRef, Body, FileKind, NewTx, OutPoint, Slot, TxId};
+use crate::types::{BlockId, BlockRef, Body, NewTx, OutPoint, Slot, TxId};
 
-/// A record as rows keep it.
-#[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a column, and true or false by itself")]
-pub(crate) struct Row {
-    pub(crate) id: i64,
-    pub(crate) txid: TxId,
-    pub(crate) outputs: u32,
-    pub(crate) spent: u32,
-    /// Empty where only the outputs were asked for; they are never written again.
-    pub(crate) inputs: Vec<Input>,
-    /// The pages of spenders that were loaded.
-    pub(crate) pages: BTreeMap<u32, Page>,
-    pub(crate) blocks: Vec<BlockRef>,
-    pub(crate) unmined_since: Option<Height>,
-    pub(crate) delete_at: Option<Height>,
-    pub(crate) preserve_until: Option<Height>,
-    pub(crate) coinbase: bool,
-    pub(crate) conflicting: bool,
-    /// Whether its inputs are spent by it.
-    pub(crate) spending: bool,
-    pub(crate) external: Option<FileKind>,
-    pub(crate) cut: bool,
-}
-
-impl Row {
-    /// The height of the highest block that holds it.
-    pub(crate) fn mined_at(&self) -> Option<Height> {
-        self.blocks.iter().map(|block| block.height).max()
-    }
-
-    fn facts(&self) -> Facts {
-        Facts {
-            all_spent: self.spent == self.outputs,
-            mined: !self.blocks.is_empty(),
-            conflicting: self.conflicting,
-            preserved: self.preserve_until.is_some(),
-            delete_at: self.delete_at,
-        }
-    }
-
-    fn not_now(&self, state: &'static str, advice: &'static str) -> UtxoError {
-        UtxoError::NotNow { txid: self.txid, state, advice }
-    }
-}
-
-/// A change of the holds that unmined transactions have on their parents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HoldChange {
-    /// A child holds a parent.
-    Take { parent: i64, child: i64 },
-    /// A child lets all its parents go.
-    Release { child: i64 },
-}
+pub(crate) use crate::row::{HoldChange, Row};
 
 /// The rows of one operation.
 #[derive(Debug)]
@@ -75,8 +24,8 @@ pub(crate) struct Slate {
     rules: Rules,
     height: Height,
     rows: HashMap<TxId, Row>,
-    /// New rows, in the order in which they were made; their bodies are the caller's.
-    made: Vec<TxId>,
+    /// New rows, in the order in which they were made, each with the bytes that it was told with.
+    made: Vec<(TxId, Bytes)>,
     fresh: HashSet<TxId>,
     /// Rows that were there and are changed.
     touched: BTreeSet<TxId>,
@@ -85,8 +34,18 @@ pub(crate) struct Slate {
     /// Rows whose parents were found under other rows than when they were made.
     rewired: BTreeSet<TxId>,
     holds: Vec<HoldChange>,
+    /// Ids that are written down as pruned, of those that this operation is about.
+    pruned: HashSet<TxId>,
     /// Whether a step that failed may have done a part of itself.
     pieces: bool,
+}
+
+/// Those of some transactions that are not among rows. Whether one of them was pruned that no parent names is asked
+/// by whoever makes it, and told to the slate ([`Slate::knowing`]).
+pub(crate) fn unseen<'a>(txs: &[NewTx], rows: impl IntoIterator<Item = &'a Row>) -> Vec<TxId> {
+    let here: HashSet<TxId> = rows.into_iter().map(|row| row.txid).collect();
+    let told: BTreeSet<TxId> = txs.iter().map(|tx| tx.txid).collect();
+    told.into_iter().filter(|txid| !here.contains(txid)).collect()
 }
 
 impl Slate {
@@ -102,8 +61,15 @@ impl Slate {
             paged: BTreeSet::new(),
             rewired: BTreeSet::new(),
             holds: Vec::new(),
+            pruned: HashSet::new(),
             pieces: false,
         }
+    }
+
+    /// With what the store remembers of pruned records.
+    pub(crate) fn knowing(mut self, pruned: impl IntoIterator<Item = TxId>) -> Self {
+        self.pruned.extend(pruned);
+        self
     }
 
     /// For a store that changes one record at a time: an output may be spent by a transaction whose
@@ -120,9 +86,9 @@ impl Slate {
         self.rows.get(&txid)
     }
 
-    /// The rows that were made, in order.
-    pub(crate) fn made(&self) -> impl Iterator<Item = &Row> {
-        self.made.iter().filter_map(|txid| self.rows.get(txid))
+    /// The rows that were made, in order, each with the bytes that go into its record.
+    pub(crate) fn made(&self) -> impl Iterator<Item = (&Row, &[u8])> {
+        self.made.iter().filter_map(|(txid, body)| Some((self.rows.get(txid)?, body.as_ref())))
     }
 
     /// The rows that were changed.
@@ -178,12 +144,22 @@ impl Slate {
         if self.rows.contains_key(&tx.txid) {
             return self.compare(tx);
         }
+        if self.pruned.contains(&tx.txid) {
+            return Err(UtxoError::Pruned { txid: tx.txid });
+        }
         let spending = !tx.conflicting;
         let inputs = self.wire(tx.inputs.iter().copied());
         if spending {
             let at = tx.mined.map_or(self.height, |block| self.height.max(block.height));
             self.check_inputs(tx.txid, &inputs, at)?;
+        } else if inputs.iter().any(|input| self.is_named_by(input.spends, tx.txid)) {
+            // A loser asks for nothing, but what was here, won and is pruned comes back as no loser either.
+            return Err(UtxoError::Pruned { txid: tx.txid });
         }
+        let (external, body) = match &tx.body {
+            Body::Inline(body) => (None, body.clone()),
+            Body::External(kind) => (Some(*kind), Bytes::new()),
+        };
         let row = Row {
             id,
             txid: tx.txid,
@@ -199,22 +175,29 @@ impl Slate {
             coinbase: tx.coinbase,
             conflicting: tx.conflicting,
             spending,
-            external: match tx.body {
-                Body::Inline(_) => None,
-                Body::External(kind) => Some(kind),
-            },
+            external,
             cut: false,
             inputs,
         };
         let inputs = row.inputs.clone();
         self.rows.insert(tx.txid, row);
-        self.made.push(tx.txid);
+        self.made.push((tx.txid, body));
         self.fresh.insert(tx.txid);
         self.settle(tx.txid);
         if spending {
             self.take_inputs(tx.txid, id, &inputs, tx.mined.is_none());
         }
         Ok(Created::New)
+    }
+
+    /// Whether an output says that it is spent by a transaction which is not here: that was pruned. In a store of
+    /// pieces only a mark says so.
+    fn is_named_by(&self, output: OutPoint, by: TxId) -> bool {
+        match self.slot(output) {
+            Some(Slot::Spent { by: spender, .. }) => spender == by && !self.pieces,
+            Some(Slot::Pruned { by: spender, .. }) => spender == by,
+            Some(Slot::Unspent) | None => false,
+        }
     }
 
     /// Inputs with the rows that their parents have now; 0 where there is none.
@@ -229,7 +212,11 @@ impl Slate {
         let same = row.outputs == tx.outputs
             && row.coinbase == tx.coinbase
             && row.inputs.iter().map(|input| input.spends).eq(tx.inputs.iter().copied());
-        if same { Ok(Created::WasThere) } else { Err(UtxoError::Different { txid: tx.txid }) }
+        if same {
+            Ok(Created::WasThere { external: row.external })
+        } else {
+            Err(UtxoError::Different { txid: tx.txid })
+        }
     }
 
     /// Whether a transaction can spend all of these at a height.
@@ -409,10 +396,19 @@ impl Slate {
         if !row.spending {
             return Err(row.not_now("does not spend its inputs", "Spend them first"));
         }
-        let known = row.blocks.iter().any(|known| known.id == block.id);
         let id = row.id;
-        if known {
-            return Ok(());
+        match row.blocks.iter().find(|known| known.id == block.id) {
+            Some(known) if known.height == block.height => return Ok(()),
+            Some(_) => {
+                return Err(row.not_now(
+                    "is in this block at another height",
+                    "Check who computed the height, and unset the block if the first one was wrong",
+                ));
+            }
+            None => {}
+        }
+        if row.blocks.len() >= MAX_BLOCKS {
+            return Err(row.not_now("is in too many blocks", "Unset those that left the chain"));
         }
         if let Some(row) = self.rows.get_mut(&txid) {
             row.blocks.push(block);

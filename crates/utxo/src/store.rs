@@ -21,8 +21,12 @@ use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId};
 pub enum Created {
     /// Its record was made, and its inputs are spent.
     New,
-    /// It was there before, the same; nothing was changed.
-    WasThere,
+    /// It was there before, with the same inputs and outputs; nothing was changed, also not where it was told
+    /// with another block.
+    WasThere {
+        /// The file that its record names.
+        external: Option<FileKind>,
+    },
 }
 
 /// An unmined transaction that has waited long, and whose outputs it spends.
@@ -218,6 +222,15 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// Everything about one transaction.
     fn get(&self, txid: TxId) -> impl Future<Output = Result<Option<Record>, UtxoError>> + Send;
 
+    /// Up to which height the run went that pruned a record, if the store remembers it; 0 where an earlier version
+    /// did not note it. It remembers those that no parent names, coinbases and losers of double spends, if something
+    /// of them was spent: they could come back with their outputs unspent. Others are known to their parents, or
+    /// cannot come back without them.
+    fn pruned_at(
+        &self,
+        txid: TxId,
+    ) -> impl Future<Output = Result<Option<Height>, UtxoError>> + Send;
+
     /// Transactions that are unmined since `cutoff` or longer, in any order.
     fn old_unmined(
         &self,
@@ -261,8 +274,8 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
 
     /// Deletes records: in the step that deletes, each is looked at again, and goes only if it is
     /// still due, not preserved, and spent by no live unmined transaction. Parents that stay learn of
-    /// it with that step or before: from then on they say that their spender is pruned. Answers in
-    /// the order of the keys.
+    /// it with that step or before: from then on they say that their spender is pruned; and what is
+    /// remembered of a record that none names is written with that step or before. Answers in the order of the keys.
     fn delete(
         &self,
         keys: Vec<Self::Key>,
@@ -301,21 +314,13 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
         value: &str,
     ) -> impl Future<Output = Result<(), UtxoError>> + Send;
 
-    /// Keeps something under a name if nothing is kept there yet; what is there then is the answer. A
-    /// store that several services share does it in one step.
+    /// Keeps something under a name if nothing is kept there yet, in one step; what is there then is the
+    /// answer, the same for everybody who asks.
     fn claim_note(
         &self,
         name: &str,
         value: &str,
-    ) -> impl Future<Output = Result<String, UtxoError>> + Send {
-        async move {
-            if let Some(kept) = self.note(name).await? {
-                return Ok(kept);
-            }
-            self.set_note(name, value).await?;
-            Ok(value.to_owned())
-        }
-    }
+    ) -> impl Future<Output = Result<String, UtxoError>> + Send;
 
     /// Adds a job that ended, and forgets the oldest beyond what is kept.
     fn add_job(&self, job: &Job) -> impl Future<Output = Result<(), UtxoError>> + Send;

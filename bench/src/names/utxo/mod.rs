@@ -237,7 +237,7 @@ pub fn run(setting: &Setting) -> Result<Report> {
     let (records, due, many, rounds) = if setting.quick {
         (400_000, 100_000, 500_000, 3)
     } else {
-        (4_000_000, 500_000, 10_000_000, 3)
+        (10_000_000, 1_000_000, 10_000_000, 3)
     };
     let shape = Shape { records, due };
     let mut cases = Vec::new();

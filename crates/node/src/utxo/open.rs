@@ -108,11 +108,12 @@ async fn with_store<S: UtxoStore>(
     let awaits_chain = guard.is_some() && settings.chain.is_some();
     let following = Following { awaits_chain, ..settings.following.clone() };
     let service = Service::open(pruner, following, metrics).await?;
-    let api = Api::new(service.clone(), guard, stop.clone(), settings.inline_bytes);
+    let api =
+        Api::new(service.clone(), guard, stop.clone(), (settings.inline_bytes, message_bytes));
     let counted = service.clone();
     Ok(Opened {
         line: api.line(),
-        routes: Box::new(move || api.routes(message_bytes)),
+        routes: Box::new(move || api.routes()),
         standing: service.standing(),
         registry,
         refresh: Box::new(move || {

@@ -36,10 +36,11 @@ async fn a_spent_record_goes_at_its_height_and_nothing_else_does() {
     assert_eq!(status.counts.unwrap().due, 0);
     let gone = served.explain(1).await;
     assert!(gone.record.is_none());
-    assert_eq!(
-        gone.verdict,
-        ["It was never created, or its record is pruned (heights up to 15 are processed)."]
-    );
+    let told = ["Its record was pruned by a run up to height 15."];
+    assert_eq!((gone.verdict.as_slice(), gone.pruned_at), (&told.map(str::to_owned)[..], Some(15)));
+    let never = served.explain(99).await.verdict;
+    let told = ["It was never created, or its record is pruned (heights up to 15 are processed)."];
+    assert_eq!(never, told);
     for kept in [2, 11, 12] {
         assert!(served.is_here(kept).await, "{kept}");
     }

@@ -51,6 +51,37 @@ async fn each_refused_transaction_says_why_and_the_others_are_made() {
 }
 
 #[tokio::test]
+async fn a_pruned_coinbase_that_is_told_again_is_refused_and_everybody_says_that_it_is_pruned() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    let with_a_file = |n| pb::NewTransaction { body: vec![3; 200].into(), ..coinbase(n, 1, 1) };
+    let told = || vec![coinbase(1, 1, 1), with_a_file(2)];
+    assert_eq!(served.create(1, told()).await, ["OUTCOME_NEW"; 2]);
+    let spends = [spend(11, &[(1, 0)], Some(5)), spend(12, &[(2, 0)], Some(5))];
+    assert_eq!(served.create(5, spends.to_vec()).await, ["OUTCOME_NEW"; 2]);
+    served.block(15).await;
+    served.processed(15).await;
+    // Its coin is spent, and is not spent once more, by whoever spent it or by a thief.
+    let thieves = [spend(21, &[(1, 0)], None), spend(22, &[(2, 0)], None)];
+    let again = told().into_iter().chain(spends).chain(thieves).collect();
+    let answers = ["pruned", "pruned", "OUTCOME_WAS_THERE", "OUTCOME_WAS_THERE"];
+    let answers = answers.into_iter().chain(["missing_parent"; 2]).collect::<Vec<_>>();
+    assert_eq!(served.create(16, again).await, answers);
+    let files = home.data.join("utxo/files");
+    assert_eq!(std::fs::read_dir(files).unwrap().count(), 1, "only the mark of the place");
+    for number in [1, 2] {
+        let story = served.explain(number).await;
+        assert_eq!((story.record, story.pruned_at), (None, Some(15)));
+        let request = served.asked(pb::GetRequest { txid: id(number).to_vec().into(), body: true });
+        let refused = served.store().get(request).await.unwrap_err();
+        assert_eq!((refused.code(), label(&refused).as_str()), (Code::OutOfRange, "pruned"));
+    }
+    served.stop();
+    let story = run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
+    assert!(story.out.contains("Its record was pruned by a run up to height 15"), "{story:#?}");
+}
+
+#[tokio::test]
 async fn requests_that_are_none_change_nothing() {
     let home = Home::new("");
     let served = home.serve("");

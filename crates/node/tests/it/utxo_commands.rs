@@ -154,6 +154,23 @@ async fn a_node_can_be_made_in_a_directory_that_had_records_first() {
 }
 
 #[tokio::test]
+async fn a_status_without_a_service_tells_that_the_place_of_files_is_not_the_right_one() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    let large = |n| secateur_proto::utxo::v1::NewTransaction {
+        body: vec![3; 200].into(),
+        ..coinbase(n, 1, 1)
+    };
+    served.create(1, vec![large(1)]).await;
+    served.stop();
+    assert!(!run(&home.data, "utxo status").ends(0).out.contains("not ready"));
+    std::fs::remove_file(home.data.join("utxo/files/secateur-place")).unwrap();
+    let status = run(&home.data, "utxo status").ends(0);
+    assert!(status.out.contains("not ready: external files cannot be written"), "{status:#?}");
+    assert!(status.out.contains("missing_files_are_gone"), "{status:#?}");
+}
+
+#[tokio::test]
 async fn a_prune_that_finds_the_disk_full_says_so_and_is_tried_again_by_itself() {
     let Some(disk) = SmallDisk::mount(24) else { return };
     let data = disk.data();

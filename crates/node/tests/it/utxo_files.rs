@@ -1,13 +1,14 @@
 //! External files that follow their records, whatever happens while those are made.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use secateur_proto::utxo::v1 as pb;
 
-use crate::utxo_rig::{Home, Served, coinbase, shown, spend};
+use crate::postgres;
+use crate::utxo_rig::{Home, PATIENCE, Served, coinbase, shown, spend};
 
 fn large(mut tx: pb::NewTransaction) -> pb::NewTransaction {
     tx.body = vec![3; 200].into();
@@ -59,15 +60,25 @@ async fn a_place_that_fails_while_something_is_told_again_costs_no_file() {
     served.stop();
 }
 
+/// A loser of a double spend, with a file. Nothing remembers it once it is pruned, so that it can be told again.
+fn loser(number: u32) -> pb::NewTransaction {
+    pb::NewTransaction { conflicting: true, ..large(spend(number, &[(1, 0)], None)) }
+}
+
+/// The same, whose file somebody else has put where it belongs.
+fn loser_with_a_file_in(place: &Path, number: u32) -> pb::NewTransaction {
+    let told = loser(number);
+    std::fs::write(place.join(format!("{}.tx", shown(number))), &told.body).unwrap();
+    pb::NewTransaction { external: true, body: Vec::new().into(), ..told }
+}
+
 #[tokio::test]
-async fn a_prune_while_a_coinbase_is_told_again_leaves_no_record_without_its_file() {
+async fn a_prune_while_losers_are_told_again_leaves_no_record_without_its_file() {
     let home = Home::new("inline_bytes = 16\nchunk_size = 20");
     let served = home.serve("");
     let count = 300;
-    let told = || (1..=count).map(|n| large(coinbase(n, 1, 1))).collect::<Vec<_>>();
+    let told = || (1..=count).map(loser).collect::<Vec<_>>();
     served.create(1, told()).await;
-    let spenders = (1..=count).map(|n| spend(1000 + n, &[(n, 0)], Some(6))).collect();
-    served.create(6, spenders).await;
     let prune = async {
         tokio::time::sleep(Duration::from_millis(30)).await;
         served.block(20).await;
@@ -75,6 +86,68 @@ async fn a_prune_while_a_coinbase_is_told_again_leaves_no_record_without_its_fil
     tokio::join!(served.create(20, told()), prune);
     served.processed(20).await;
     all_follow(&served, 1..=count).await;
+    served.stop();
+}
+
+/// A service on a PostgreSQL, its place of files, and a connection of our own.
+async fn on_postgres(shared: &Path) -> (Home, PathBuf, tokio_postgres::Client) {
+    let url = postgres::database();
+    let place = shared.join("files");
+    std::fs::create_dir(&place).unwrap();
+    let home = Home::new(&format!(
+        "inline_bytes = 16\nstore = \"{url}\"\nfiles = \"{}\"",
+        place.display()
+    ));
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    (home, place, client)
+}
+
+/// Creates transactions, and does something after their files were seen and before their records are made.
+async fn create_and_between(
+    served: &Served,
+    client: &tokio_postgres::Client,
+    told: Vec<pb::NewTransaction>,
+    between: impl FnOnce(),
+) -> Vec<String> {
+    client.batch_execute("begin; lock table utxo_txs in exclusive mode").await.unwrap();
+    let interfere = async {
+        let waits = "select exists (select from pg_locks l join pg_class c on c.oid = l.relation \
+            where c.relname = 'utxo_txs' and not l.granted)";
+        let seen =
+            async { while !client.query_one(waits, &[]).await.unwrap().get::<_, bool>(0) {} };
+        tokio::time::timeout(PATIENCE, seen).await.expect("nobody comes to make the records");
+        between();
+        client.batch_execute("commit").await.unwrap();
+    };
+    tokio::join!(served.create(5, told), interfere).0
+}
+
+#[tokio::test]
+async fn a_record_is_not_acknowledged_if_its_file_went_while_it_was_made() {
+    let shared = tempfile::tempdir().unwrap();
+    let (home, place, client) = on_postgres(shared.path()).await;
+    let served = home.serve("");
+    served.create(1, vec![coinbase(1, 1, 1)]).await;
+    let [with_bytes, without] = [loser(2), loser_with_a_file_in(&place, 3)];
+    let remove =
+        |number| std::fs::remove_file(place.join(format!("{}.tx", shown(number)))).unwrap();
+    let told = vec![with_bytes, without.clone()];
+    let answers =
+        create_and_between(&served, &client, told, || [2, 3].into_iter().for_each(remove));
+    assert_eq!(answers.await, ["OUTCOME_NEW", "file_unsettled"]);
+    // The one was written again; of the other only its teller has the bytes, and it was told so.
+    all_follow(&served, 2..=2).await;
+    assert_eq!(served.explain(3).await.record.unwrap().file_is_there, Some(false));
+    assert_eq!(served.create(5, vec![without]).await, ["files"], "it is still not there");
+    let again = loser_with_a_file_in(&place, 3);
+    assert_eq!(served.create(5, vec![again]).await, ["OUTCOME_WAS_THERE"]);
+    all_follow(&served, 2..=3).await;
+    // Bytes that would be in the record of a new one are those of the file where there is one.
+    remove(3);
+    let small = pb::NewTransaction { body: vec![3; 8].into(), ..loser(3) };
+    assert_eq!(served.create(5, vec![small]).await, ["OUTCOME_WAS_THERE"]);
+    all_follow(&served, 2..=3).await;
     served.stop();
 }
 

@@ -16,6 +16,7 @@ const STORE: Schema = Schema {
     version: 3,
     tables: "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
         CREATE TABLE coins (id INTEGER PRIMARY KEY, value INTEGER NOT NULL);",
+    upgrades: &[],
 };
 
 fn new() -> (TempDir, PathBuf, Sqlite) {
@@ -108,6 +109,55 @@ async fn a_file_of_another_kind_or_version_is_refused_and_left_alone() {
         one::<i64>(&Connection::open(&foreign).unwrap(), "SELECT count(*) FROM sqlite_schema");
     assert_eq!(tables.unwrap(), 1);
     assert_eq!(count(&SqliteReader::open(&path, &STORE).unwrap()).await, 1);
+}
+
+#[tokio::test]
+async fn an_older_file_is_brought_up_to_date_step_by_step_and_keeps_what_it_holds() {
+    const NEWER: Schema = Schema {
+        version: 5,
+        upgrades: &[
+            (3, "CREATE TABLE notes (note TEXT NOT NULL)"),
+            (4, "INSERT INTO notes VALUES ('fifth')"),
+        ],
+        ..STORE
+    };
+    let (_dir, path, store) = new();
+    add(&store, 1).await.unwrap();
+    drop(store);
+    // Who only reads changes nothing.
+    let error = SqliteReader::open(&path, &NEWER).map(drop).unwrap_err();
+    assert!(
+        error.to_string().contains("has schema version 3, and this program knows 5"),
+        "{error}"
+    );
+    for _ in 0..2 {
+        let store = Sqlite::open(&path, &NEWER, &[]).unwrap();
+        assert_eq!(count(store.reader()).await, 1);
+        let notes = one::<i64>(&Connection::open(&path).unwrap(), "SELECT count(*) FROM notes");
+        assert_eq!(notes.unwrap(), 1, "each step is done once");
+    }
+    let error = Sqlite::open(&path, &STORE, &[]).map(drop).unwrap_err();
+    assert!(
+        error.to_string().contains("has schema version 5, and this program knows 3"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_upgrade_that_fails_leaves_the_file_as_it_was() {
+    const BAD: Schema = Schema {
+        version: 5,
+        upgrades: &[(3, "CREATE TABLE notes (note TEXT)"), (4, "INSERT INTO nowhere VALUES (1)")],
+        ..STORE
+    };
+    let (_dir, path, store) = new();
+    add(&store, 1).await.unwrap();
+    drop(store);
+    assert!(Sqlite::open(&path, &BAD, &[]).is_err());
+    let store = Sqlite::open(&path, &STORE, &[]).unwrap();
+    assert_eq!(count(store.reader()).await, 1);
+    let notes = "SELECT count(*) FROM sqlite_schema WHERE name = 'notes'";
+    assert_eq!(one::<i64>(&Connection::open(&path).unwrap(), notes).unwrap(), 0);
 }
 
 #[tokio::test]

@@ -214,10 +214,8 @@ impl Cluster {
     fn operation(&self, write: Write) -> Result<BatchOperation, UtxoError> {
         let key = self.key(&write.name)?;
         let (action, generation, fields, guard) = match write.change {
-            Change::Delete { generation, guard } => {
+            Change::Delete { guard } => {
                 let policy = BatchDeletePolicy {
-                    generation_policy: expects(generation),
-                    generation: generation.unwrap_or(0),
                     durable_delete: self.durable,
                     filter_expression: guard.map(guarded),
                     ..BatchDeletePolicy::default()

@@ -15,7 +15,7 @@ use crate::UtxoError;
 use crate::codec::{Input, Page, place};
 use crate::rule::{Facts, Rules};
 use crate::slate::{Row, Slate};
-use crate::types::{NewTx, Slot, TxId};
+use crate::types::{Slot, TxId};
 
 use super::bins::{self, Held, Main, Tally};
 use super::records::{Change, Fields, Name, Write};
@@ -89,7 +89,10 @@ impl Desk {
     /// Everything as a slate has it now.
     pub(super) fn after(&self, slate: &Slate) -> Sheet {
         let known = self.mains.keys().filter_map(|txid| slate.row(*txid));
-        let rows = known.chain(slate.made()).map(|row| (row.txid, row.clone())).collect();
+        let rows = known
+            .chain(slate.made().map(|(row, _)| row))
+            .map(|row| (row.txid, row.clone()))
+            .collect();
         self.sheet(rows, true)
     }
 
@@ -215,18 +218,13 @@ impl Sheet {
 
     /// The records of what a slate has made, in levels: nothing spends what is in its own level or a later
     /// one, so that a child is never here without its parent's word of it.
-    pub(super) fn made(&self, slate: &Slate, txs: &[NewTx]) -> Result<Vec<Vec<New>>, UtxoError> {
-        let bodies: HashMap<TxId, &NewTx> = txs.iter().map(|tx| (tx.txid, tx)).collect();
+    pub(super) fn made(&self, slate: &Slate) -> Result<Vec<Vec<New>>, UtxoError> {
         let mut depth: HashMap<TxId, usize> = HashMap::new();
         let mut levels: BTreeMap<usize, Vec<New>> = BTreeMap::new();
-        for row in slate.made() {
+        for (row, body) in slate.made() {
             let parents = row.inputs.iter().filter_map(|input| depth.get(&input.spends.txid));
             let level = parents.max().map_or(0, |deepest| deepest + 1);
             depth.insert(row.txid, level);
-            let body: &[u8] = match bodies.get(&row.txid).map(|tx| &tx.body) {
-                Some(crate::types::Body::Inline(body)) => body,
-                _ => &[],
-            };
             levels.entry(level).or_default().push(self.new_record(row, body)?);
         }
         Ok(levels.into_values().collect())

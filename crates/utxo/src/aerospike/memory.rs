@@ -64,7 +64,7 @@ impl Memory {
             Change::Create(_) if stored.is_some() => return Outcome::Changed,
             Change::Create(fields) | Change::Put(fields) => (Some(fields), None, None),
             Change::Update { generation, fields, guard } => (Some(fields), Some(generation), guard),
-            Change::Delete { generation, guard } => (None, generation, guard),
+            Change::Delete { guard } => (None, None, guard),
         };
         let must_be = expected.is_some() || guard.is_some() || fields.is_none();
         match stored {
@@ -147,7 +147,7 @@ impl Records for Memory {
             tokio::task::yield_now().await;
             let mut trouble = (self.hook.lock())(&write);
             // Nobody is late for what depends on nothing.
-            if matches!(write.change, Change::Put(_) | Change::Delete { generation: None, .. }) {
+            if matches!(write.change, Change::Put(_) | Change::Delete { .. }) {
                 trouble = trouble.filter(|trouble| *trouble != Trouble::Late);
             }
             let lost = || UtxoError::Store { reason: "no answer".into(), retryable: true };

@@ -10,8 +10,8 @@
 //! - *a block*: the records, then their parents' holds. *A block taken back*: the holds, then the records.
 //!   Nothing ever waits that is not held.
 //! - *let go*: the parents, then the record.
-//! - *delete*: the record is cut, in one write that looks at it for the last time; its parents learn; its
-//!   other records go; it goes.
+//! - *delete*: the record is cut, in one write that looks at it for the last time; its parents learn, or it
+//!   is written down where none names it; its other records go; it goes.
 //!
 //! A step that fails may have done part of itself, and does no harm before it is told again: then it
 //! finishes. Steps about the same transaction are told one after the other; steps about others may go on
@@ -52,7 +52,9 @@ use self::records::{Change, Name, Outcome, Records, Write};
 /// Past jobs that are kept.
 const JOBS: u32 = 1000;
 /// The version of the records' format.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+/// The version before pruned records were remembered; it becomes this one as it is.
+const FORGETFUL: i64 = 1;
 
 /// UTXO records in an Aerospike namespace. Clones share the connections.
 pub type AerospikeStore = Engine<Cluster>;
@@ -91,11 +93,18 @@ impl<R: Records> Engine<R> {
         let fields = [(read::NUMBER.into(), VERSION.into())].into();
         let made = Write { name: name.clone(), change: Change::Create(fields) };
         if records.write(vec![made]).await? != [Outcome::Done] {
-            let found =
-                records.read(vec![name], &[read::NUMBER]).await?.into_iter().flatten().next();
+            let found = records
+                .read(vec![name.clone()], &[read::NUMBER])
+                .await?
+                .into_iter()
+                .flatten()
+                .next();
             let fields = found.map(|stored| stored.fields).unwrap_or_default();
             let version = bins::Reader(&fields).int(read::NUMBER)?;
-            if version != Some(VERSION) {
+            if version == Some(FORGETFUL) {
+                let fields = [(read::NUMBER.into(), VERSION.into())].into();
+                records.write(vec![Write { name, change: Change::Put(fields) }]).await?;
+            } else if version != Some(VERSION) {
                 return Err(UtxoError::store(format!(
                     "{} holds UTXO records of version {}; this program knows version {VERSION}; nothing \
                      was changed",
@@ -168,6 +177,10 @@ impl<R: Records> UtxoStore for Engine<R> {
         self.record(txid).await
     }
 
+    async fn pruned_at(&self, txid: TxId) -> Result<Option<Height>, UtxoError> {
+        Ok(self.pruned(&[txid]).await?.into_iter().next().map(|(_, height)| height))
+    }
+
     async fn old_unmined(
         &self,
         cutoff: Height,
@@ -238,6 +251,10 @@ impl<R: Records> UtxoStore for Engine<R> {
 
     async fn set_note(&self, name: &str, value: &str) -> Result<(), UtxoError> {
         self.write_note(name, value).await
+    }
+
+    async fn claim_note(&self, name: &str, value: &str) -> Result<String, UtxoError> {
+        self.make_note(name, value).await
     }
 
     async fn add_job(&self, job: &Job) -> Result<(), UtxoError> {

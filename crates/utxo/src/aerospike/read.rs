@@ -13,12 +13,14 @@ use crate::store::{Counts, Page, Unmined};
 use crate::types::{FileKind, Record, Slot, TxId};
 
 use super::bins::{self, Held, Reader};
-use super::records::{Change, Index, Name, Query, Records, Write};
+use super::records::{Change, Fields, Index, Name, Query, Records, Stored, Write};
 use super::work::{Tries, Want};
 use super::{Engine, JOBS};
 
 /// Who holds a record, at most: for people.
 const HOLDERS: usize = 100;
+/// Old unmined transactions that are listed together.
+const OLD_AT_ONCE: usize = 64;
 /// Pages that are read together.
 const PAGES: u32 = 64;
 /// Records whose spenders are asked for together.
@@ -29,7 +31,32 @@ fn bound(height: Height) -> i64 {
     i64::try_from(height).unwrap_or(i64::MAX)
 }
 
+fn note_name(name: &str) -> Name {
+    Name::Meta(format!("note/{name}"))
+}
+
+/// The name of what is left of a pruned record that nothing else would know.
+pub(super) fn pruned_name(txid: TxId) -> Name {
+    Name::Meta(format!("pruned/{txid}"))
+}
+
 impl<R: Records> Engine<R> {
+    /// Those of some ids that are written down as pruned, each with the height of that run.
+    pub(super) async fn pruned(&self, txids: &[TxId]) -> Result<Vec<(TxId, Height)>, UtxoError> {
+        if txids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names = txids.iter().copied().map(pruned_name).collect();
+        let found = self.records.read(names, &[NUMBER]).await?;
+        let remembered = txids.iter().zip(found).filter_map(|(txid, stored)| Some((txid, stored?)));
+        let height = |(txid, stored): (&TxId, Stored)| {
+            let at = Reader(&stored.fields).int(NUMBER)?;
+            let at = at.ok_or_else(|| UtxoError::damaged("a pruned id", "it has no height"))?;
+            Ok((*txid, codec::height(at)?))
+        };
+        remembered.map(height).collect()
+    }
+
     pub(super) async fn record(&self, txid: TxId) -> Result<Option<Record>, UtxoError> {
         let mut tries = Tries::default();
         loop {
@@ -101,7 +128,8 @@ impl<R: Records> Engine<R> {
         let wanted = &[bins::TXID, bins::INPUTS, bins::PARTS, bins::INPUT_BYTES];
         let query =
             Query { index: Index::UnminedSince, to: bound(cutoff), bins: wanted, above: None };
-        let (found, next) = self.records.query(query, after, limit).await?;
+        // A page cannot end early, and one transaction may have very many parents.
+        let (found, next) = self.records.query(query, after, limit.min(OLD_AT_ONCE)).await?;
         let mut items = Vec::with_capacity(found.len());
         for stored in &found {
             let read = Reader(&stored.fields);
@@ -250,7 +278,7 @@ impl<R: Records> Engine<R> {
     }
 
     pub(super) async fn read_note(&self, name: &str) -> Result<Option<String>, UtxoError> {
-        let names = vec![Name::Meta(format!("note/{name}"))];
+        let names = vec![note_name(name)];
         let found = self.records.read(names, &[VALUE]).await?;
         let Some(stored) = found.into_iter().flatten().next() else { return Ok(None) };
         Ok(Reader(&stored.fields).text(VALUE)?.map(str::to_owned))
@@ -258,8 +286,22 @@ impl<R: Records> Engine<R> {
 
     pub(super) async fn write_note(&self, name: &str, value: &str) -> Result<(), UtxoError> {
         let fields = [(VALUE.into(), value.into())].into();
-        let name = Name::Meta(format!("note/{name}"));
+        let name = note_name(name);
         self.records.write(vec![Write { name, change: Change::Put(fields) }]).await.map(drop)
+    }
+
+    /// Of two who make the same note one does.
+    pub(super) async fn make_note(&self, name: &str, value: &str) -> Result<String, UtxoError> {
+        let fields: Fields = [(VALUE.into(), value.into())].into();
+        let mut tries = Tries::default();
+        loop {
+            let change = Change::Create(fields.clone());
+            self.records.write(vec![Write { name: note_name(name), change }]).await?;
+            if let Some(kept) = self.read_note(name).await? {
+                return Ok(kept);
+            }
+            tries.again().await?;
+        }
     }
 
     /// A ring: a job takes the place of the one that came so many before it.

@@ -66,9 +66,7 @@ pub enum Change {
     Put(Fields),
     /// It goes.
     Delete {
-        /// The generation that it must have.
-        generation: Option<u32>,
-        /// What else must be true.
+        /// What must be true.
         guard: Option<Guard>,
     },
 }

@@ -7,7 +7,7 @@ use secateur_core::Height;
 
 use crate::UtxoError;
 use crate::codec::Input;
-use crate::slate::{Row, Slate};
+use crate::slate::{Row, Slate, unseen};
 use crate::store::{Created, Preserved};
 use crate::types::{BlockId, BlockRef, NewTx, OutPoint, TxId};
 
@@ -50,14 +50,18 @@ impl<R: Records> Engine<R> {
             if let Some(mut desk) = self.load(&txids, Want::Inputs).await?
                 && self.load_outputs(&mut desk, txs.iter().flat_map(|tx| tx.inputs.clone())).await?
             {
-                let mut slate = desk.slate(self.rules, height);
+                // After they were looked for: a prune writes it down before the record goes.
+                let here = desk.mains.values().map(|main| &main.row);
+                let pruned = self.pruned(&unseen(txs, here)).await?;
+                let pruned = pruned.into_iter().map(|(txid, _)| txid);
+                let mut slate = desk.slate(self.rules, height).knowing(pruned);
                 let created: Vec<_> = txs.iter().map(|tx| slate.create(tx, 0)).collect();
                 let mut sheet = desk.after(&slate);
-                for row in slate.made().filter(|row| row.spending) {
+                for (row, _) in slate.made().filter(|(row, _)| row.spending) {
                     // One that came with a block holds nothing, even if it tried without one before.
                     sheet.hold(row.txid, &row.inputs, row.blocks.is_empty());
                 }
-                let levels = sheet.made(&slate, txs)?;
+                let levels = sheet.made(&slate)?;
                 if self.store(&desk, &sheet, None).await?
                     && self.store_new(levels, &mut made).await?
                 {

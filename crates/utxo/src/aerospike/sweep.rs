@@ -1,9 +1,9 @@
 //! Records that go.
 //!
-//! Every one that has parents or more than one record is cut first: a single write that looks at it for
-//! the last time, by its generation and by a guard on the server, and takes it out of everybody's reach.
-//! Then its parents learn, its pages and parts go, and last its own record. Whatever is cut off in between
-//! is found again: with a file or many inputs as doomed, else among what is due.
+//! Every one is cut first: a single write that looks at it for the last time, by its generation and by a
+//! guard on the server, and takes it out of everybody's reach. Then its parents learn, or it is remembered
+//! where none names it; its pages and parts go, and last its own record. Whatever is cut off in between is found
+//! again: with a file or many inputs as doomed, else among what is due.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,14 @@ use aerospike::Value;
 
 use crate::UtxoError;
 use crate::codec::{self, Input, pages};
+use crate::slate::Row;
 use crate::store::{Doomed, Fate, Kept, Page, Sweep};
 use crate::types::TxId;
 
 use super::Engine;
 use super::bins::{self, Main, Reader};
 use super::desk::{Desk, once};
+use super::read::{NUMBER, pruned_name};
 use super::records::{Change, Fields, Guard, Index, Name, Outcome, Query, Records, Write};
 use super::work::{Tries, Want};
 
@@ -33,10 +35,13 @@ enum Look {
     Ends(Fate<TxId>),
     /// It is cut, and has no file.
     IsCut,
-    /// It goes, as a single record.
-    Alone,
     /// It is to be cut; and removed later if it has a file or is heavy.
     Cut { later: bool },
+}
+
+/// Whether no parent names it, and something of it is spent: told again it must not be taken for new.
+const fn is_nameless(row: &Row) -> bool {
+    (row.coinbase || row.conflicting) && row.spent > 0
 }
 
 fn heavy(main: &Main) -> bool {
@@ -59,36 +64,24 @@ fn look(main: Option<&Main>, sweep: Sweep) -> Look {
         Look::Ends(Fate::Kept(Kept::Held))
     } else if row.external.is_some() && !sweep.external {
         Look::Ends(Fate::Kept(Kept::FilesMissing))
-    } else if later
-        || !row.inputs.is_empty()
-        || row.outputs > codec::PAGE_SLOTS
-        || main.rest.parts > 0
-    {
-        Look::Cut { later }
     } else {
-        Look::Alone
+        Look::Cut { later }
     }
 }
 
 /// The write that decides.
-fn last_write(main: &Main, later: Option<bool>, sweep: Sweep) -> Result<Write, UtxoError> {
+fn last_write(main: &Main, later: bool, sweep: Sweep) -> Result<Write, UtxoError> {
     let (name, generation) = (Name::Tx(main.row.txid), main.stored.generation);
     let height = codec::stored(sweep.height)?;
+    let mut fields = Fields::new();
+    fields.insert(bins::CUT.into(), Value::Int(height));
+    fields.insert(bins::UNMINED_SINCE.into(), Value::Nil);
+    // What goes at once stays among what is due, so that the next run finds it there.
+    if later {
+        fields.insert(bins::DELETE_AT.into(), Value::Nil);
+    }
     let guard = Some(Guard::Due(height));
-    let change = match later {
-        None => Change::Delete { generation: Some(generation), guard },
-        Some(later) => {
-            let mut fields = Fields::new();
-            fields.insert(bins::CUT.into(), Value::Int(height));
-            fields.insert(bins::UNMINED_SINCE.into(), Value::Nil);
-            // What goes at once stays among what is due, so that the next run finds it there.
-            if later {
-                fields.insert(bins::DELETE_AT.into(), Value::Nil);
-            }
-            Change::Update { generation, fields, guard }
-        }
-    };
-    Ok(Write { name, change })
+    Ok(Write { name, change: Change::Update { generation, fields, guard } })
 }
 
 impl<R: Records> Engine<R> {
@@ -149,8 +142,7 @@ impl<R: Records> Engine<R> {
                     cut.extend(main);
                     continue;
                 }
-                Look::Alone => None,
-                Look::Cut { later } => Some(later),
+                Look::Cut { later } => later,
             };
             let Some(main) = main else { continue };
             writes.push(last_write(&main, later, sweep)?);
@@ -162,11 +154,10 @@ impl<R: Records> Engine<R> {
         for ((main, later), outcome) in going.into_iter().zip(outcomes) {
             let (txid, external) = (main.row.txid, main.row.external);
             match (outcome, later) {
-                (Outcome::Done, None) => drop(fates.insert(txid, Fate::Deleted)),
-                (Outcome::Done, Some(true)) => {
+                (Outcome::Done, true) => {
                     fates.insert(txid, Fate::Cut(Box::new(Doomed { key: txid, txid, external })));
                 }
-                (Outcome::Done, Some(false)) => {
+                (Outcome::Done, false) => {
                     cut.push(Main { cut_at: Some(sweep.height), ..main });
                 }
                 (Outcome::Changed, _) => left.push(txid),
@@ -176,7 +167,8 @@ impl<R: Records> Engine<R> {
         Ok(left)
     }
 
-    /// Removes records that are cut: their parents learn, their pages and parts go, then they.
+    /// Removes records that are cut: their parents learn, or they are written down; their pages and parts
+    /// go, then they.
     async fn remove(&self, cut: &[Main]) -> Result<(), UtxoError> {
         let spending: Vec<&Main> = cut.iter().filter(|main| main.row.spending).collect();
         let mut pieces: Vec<(TxId, u32, &[Input])> = Vec::new();
@@ -198,6 +190,7 @@ impl<R: Records> Engine<R> {
             let height = main.cut_at.unwrap_or(0);
             self.give_back(main.row.txid, &main.row.inputs, height).await?;
         }
+        self.remember(cut.iter().filter(|main| is_nameless(&main.row))).await?;
         let extras = cut.iter().flat_map(|main| {
             let txid = main.row.txid;
             let pages = (1..pages(main.row.outputs)).map(move |page| Name::Page(txid, page));
@@ -207,12 +200,26 @@ impl<R: Records> Engine<R> {
         self.drop_all(cut.iter().map(|main| Name::Tx(main.row.txid)), Some(Guard::Cut)).await
     }
 
+    /// Keeps in mind that records are pruned which nothing else would know.
+    async fn remember<'a>(
+        &self,
+        nameless: impl Iterator<Item = &'a Main> + Send,
+    ) -> Result<(), UtxoError> {
+        let mut writes = Vec::new();
+        for main in nameless {
+            let at = codec::stored(main.cut_at.unwrap_or(0))?;
+            let change = Change::Put([(NUMBER.into(), Value::Int(at))].into());
+            writes.push(Write { name: pruned_name(main.row.txid), change });
+        }
+        if writes.is_empty() { Ok(()) } else { self.records.write(writes).await.map(drop) }
+    }
+
     async fn drop_all(
         &self,
         names: impl Iterator<Item = Name> + Send,
         guard: Option<Guard>,
     ) -> Result<(), UtxoError> {
-        let change = Change::Delete { generation: None, guard };
+        let change = Change::Delete { guard };
         let writes: Vec<Write> = names.map(|name| Write { name, change: change.clone() }).collect();
         if writes.is_empty() {
             return Ok(());

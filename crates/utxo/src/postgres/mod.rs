@@ -169,6 +169,10 @@ impl UtxoStore for PostgresStore {
         read::get(&self.client().await?, txid).await
     }
 
+    async fn pruned_at(&self, txid: TxId) -> Result<Option<Height>, UtxoError> {
+        read::pruned_at(&self.client().await?, txid).await
+    }
+
     async fn old_unmined(
         &self,
         cutoff: Height,

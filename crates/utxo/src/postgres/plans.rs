@@ -66,6 +66,8 @@ async fn nothing_that_a_prune_asks_reads_a_table_from_end_to_end() {
         rows::LOCK_BY_TXID,
         rows::LOCK_BY_ID,
         steps::EXPIRED,
+        steps::PRUNED,
+        read::PRUNED_AT,
         sweep::LOCK,
         sweep::DELETE_RANGE,
         sweep::HELD,

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::UtxoError;
-use crate::codec::{self, pages};
+use crate::codec::{self, PAGE_BYTES, pages};
 use crate::pruner::Job;
 use crate::store::{Counts, Doomed, Page, Unmined};
 use crate::types::{FileKind, Record, Slot, TxId};
@@ -21,8 +21,6 @@ use super::rows::{bytes_of, count, kind, limited, txid as decode_txid};
 use super::{Key, Mark};
 
 const DOING: &str = "reading records";
-/// Bytes of inputs in one page of a listing, about: the rest comes with the next.
-const PAGE_BYTES: usize = 2 << 20;
 /// Pages of spenders that are read at once.
 const PAGES_AT_ONCE: i64 = 256;
 /// Spenders that are asked for at once.
@@ -42,6 +40,7 @@ pub(super) const DUE: &str = "select delete_at, id from utxo_txs \
 pub(super) const SPENDERS: &str = "select id, outputs, spenders from utxo_txs where id = any($1)";
 pub(super) const MORE_SPENDERS: &str = "select tx, page, spenders from utxo_spender_pages \
     where tx = any($1) and (tx, page) > ($2, $3) order by tx, page limit $4";
+pub(super) const PRUNED_AT: &str = "select pruned_at from utxo_pruned where txid = $1";
 pub(super) const HERE: &str = "select txid from utxo_txs where txid = any($1) and not cut";
 pub(super) const UNSETTLED: &str = "select txid from utxo_txs where txid = any($1) and not cut \
     and coalesce(mined_at > $2, true)";
@@ -332,6 +331,12 @@ pub(super) async fn counts(client: &Client, height: Height) -> Result<Counts, Ut
         size_bytes: number(&sizes, 1)?,
         free_bytes: number(&sizes, 2)?,
     })
+}
+
+pub(super) async fn pruned_at(client: &Client, txid: TxId) -> Result<Option<Height>, UtxoError> {
+    let select = client.prepare_cached(PRUNED_AT).await.told(DOING)?;
+    let row = client.query_opt(&select, &[&txid.0.as_slice()]).await.told(DOING)?;
+    row.map(|row| codec::height(row.try_get(0).told(DOING)?)).transpose()
 }
 
 pub(super) async fn note(client: &Client, name: &str) -> Result<Option<String>, UtxoError> {

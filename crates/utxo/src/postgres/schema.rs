@@ -6,7 +6,10 @@ use secateur_sql::postgres::Schema;
 pub(super) const SCHEMA: Schema = Schema {
     name: "UTXO store",
     updater: "the UTXO service",
-    migrations: &[("0001_tables", include_str!("../../migrations/postgres/0001_tables.sql"))],
+    migrations: &[
+        ("0001_tables", include_str!("../../migrations/postgres/0001_tables.sql")),
+        ("0002_pruned", include_str!("../../migrations/postgres/0002_pruned.sql")),
+    ],
     versions: "utxo_schema_migrations",
     meta: "utxo_meta",
     lock: 0x5ec4_7e07,

@@ -15,7 +15,7 @@ use secateur_sql::postgres::{GenericClient as _, Postgres, Transaction};
 use crate::UtxoError;
 use crate::codec::{self, Input};
 use crate::rule::Rules;
-use crate::slate::{Row, Slate};
+use crate::slate::{Row, Slate, unseen};
 use crate::store::{Created, Preserved};
 use crate::types::{BlockId, NewTx, OutPoint, TxId};
 
@@ -27,6 +27,8 @@ use super::write;
 const DOING: &str = "changing records";
 
 const NEXT_IDS: &str = "select nextval('utxo_txs_id_seq') from generate_series(1, $1::bigint)";
+/// Those of some ids that are written down as pruned.
+pub(super) const PRUNED: &str = "select txid from utxo_pruned where txid = any($1)";
 const INPUTS: &str = "select id, txid, inputs from utxo_txs where txid = any($1)";
 pub(super) const EXPIRED: &str = "select id from utxo_txs where preserve_until <= $1 \
     order by preserve_until, id limit $2";
@@ -71,6 +73,17 @@ async fn is_still_gone(
     if here.is_empty() { Ok(()) } else { Err(Trip::changed()) }
 }
 
+/// Those of some ids that are written down as pruned. Asked in a statement of its own, after rows of theirs were
+/// waited for: what a prune committed meanwhile is seen.
+async fn pruned(transaction: &Transaction<'_>, unseen: &[TxId]) -> Result<Vec<TxId>, Trip> {
+    if unseen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pruned = transaction.prepare_cached(PRUNED).await.tried(DOING)?;
+    let rows = transaction.query(&pruned, &[&bytes_of(unseen)]).await.tried(DOING)?;
+    rows.iter().map(|row| Ok(decode_txid(row.try_get(0).tried(DOING)?)?)).collect()
+}
+
 pub(super) async fn create(
     database: &Postgres,
     rules: Rules,
@@ -87,10 +100,11 @@ pub(super) async fn create(
             .await;
     let (mut found, ids) = (found?, ids?);
     rows::load_pages(&transaction, &mut found, outputs()).await?;
-    let mut slate = Slate::new(rules, height, found);
+    let pruned = pruned(&transaction, &unseen(txs, &found)).await?;
+    let mut slate = Slate::new(rules, height, found).knowing(pruned);
     let created: Vec<_> = txs.iter().zip(ids).map(|(tx, id)| slate.create(tx, id)).collect();
     is_still_gone(&transaction, &created).await?;
-    write::store(&transaction, &slate, txs).await?;
+    write::store(&transaction, &slate).await?;
     transaction.commit().await.tried(DOING)?;
     Ok(created)
 }
@@ -119,7 +133,7 @@ pub(super) async fn with_parents(
     rows::load_pages(&transaction, &mut found, known).await?;
     let mut slate = Slate::new(rules, height, found);
     step(&mut slate)?;
-    write::store(&transaction, &slate, &[]).await?;
+    write::store(&transaction, &slate).await?;
     transaction.commit().await.tried(DOING)
 }
 
@@ -137,7 +151,7 @@ pub(super) async fn for_each(
     let found = rows::lock_by_txid(&transaction, &wanted).await?;
     let mut slate = Slate::new(rules, height, found);
     txids.iter().try_for_each(|txid| step(&mut slate, *txid))?;
-    write::store(&transaction, &slate, &[]).await?;
+    write::store(&transaction, &slate).await?;
     transaction.commit().await.tried(DOING)
 }
 
@@ -169,7 +183,7 @@ pub(super) async fn unset_mined(
     }
     let mut slate = Slate::new(rules, height, found);
     txids.iter().try_for_each(|txid| slate.unset_mined(*txid, block))?;
-    write::store(&transaction, &slate, &[]).await?;
+    write::store(&transaction, &slate).await?;
     transaction.commit().await.tried(DOING)
 }
 
@@ -188,7 +202,7 @@ pub(super) async fn preserve(
     for txid in txids {
         if slate.preserve(*txid, until) { preserved.kept += 1 } else { preserved.missing += 1 }
     }
-    write::store(&transaction, &slate, &[]).await?;
+    write::store(&transaction, &slate).await?;
     transaction.commit().await.tried(DOING)?;
     Ok(preserved)
 }
@@ -218,7 +232,7 @@ pub(super) async fn expire(
     for txid in &txids {
         slate.expire(*txid);
     }
-    write::store(&transaction, &slate, &[]).await?;
+    write::store(&transaction, &slate).await?;
     transaction.commit().await.tried(DOING)?;
     Ok(ended.len() as u64)
 }

@@ -2,7 +2,7 @@
 //! number of rows. Rows that are changed are locked, so that nothing here waits but for new records of
 //! the same id; those are inserted in the order of ids, so that two batches never wait for each other.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use futures_util::future;
 use secateur_sql::postgres::Transaction;
@@ -11,7 +11,6 @@ use tokio_postgres::types::ToSql;
 use crate::UtxoError;
 use crate::codec::{self, Page};
 use crate::slate::{HoldChange, Row, Slate};
-use crate::types::{Body, NewTx, TxId};
 
 use super::rows::{counted, execute, kind_code};
 use super::trip::Trip;
@@ -161,13 +160,9 @@ fn stored(height: Option<u64>) -> Result<Option<i64>, UtxoError> {
     height.map(codec::stored).transpose()
 }
 
-/// Writes what a slate says. The bodies are those of `txs`.
-pub(super) async fn store(
-    transaction: &Transaction<'_>,
-    slate: &Slate,
-    txs: &[NewTx],
-) -> Result<(), Trip> {
-    insert(transaction, slate, txs).await?;
+/// Writes what a slate says.
+pub(super) async fn store(transaction: &Transaction<'_>, slate: &Slate) -> Result<(), Trip> {
+    insert(transaction, slate).await?;
     let mut states = States::default();
     slate.touched().try_for_each(|row| states.push(row))?;
     let mut pages = Pages::default();
@@ -187,19 +182,14 @@ pub(super) async fn store(
 }
 
 /// Inserts what was made, as many statements as its bytes ask for.
-async fn insert(transaction: &Transaction<'_>, slate: &Slate, txs: &[NewTx]) -> Result<(), Trip> {
-    let mut made: Vec<&Row> = slate.made().collect();
+async fn insert(transaction: &Transaction<'_>, slate: &Slate) -> Result<(), Trip> {
+    let mut made: Vec<(&Row, &[u8])> = slate.made().collect();
     if made.is_empty() {
         return Ok(());
     }
-    made.sort_by_key(|row| row.txid);
-    let bodies: HashMap<TxId, &Body> = txs.iter().map(|tx| (tx.txid, &tx.body)).collect();
+    made.sort_by_key(|(row, _)| row.txid);
     let (mut rows, mut pages) = (NewRows::default(), Pages::default());
-    for row in made {
-        let body: &[u8] = match bodies.get(&row.txid) {
-            Some(Body::Inline(body)) => body,
-            _ => &[],
-        };
+    for (row, body) in made {
         rows.push(row, body)?;
         if rows.bytes > PIECE {
             rows.flush(transaction).await?;

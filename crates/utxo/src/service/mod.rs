@@ -57,7 +57,10 @@ impl<S: UtxoStore> Service<S> {
     ) -> Result<Self, UtxoError> {
         let processed = height_note(pruner.store(), PROCESSED).await?;
         let persisted = height_note(pruner.store(), PERSISTED).await?;
-        let ran = pruner.store().jobs().await?.first().map(|job| job.height);
+        let jobs = pruner.store().jobs().await?;
+        let ran = jobs.first().map(|job| job.height);
+        let completed = jobs.iter().filter(|job| job.outcome == Outcome::Completed);
+        let swept = completed.map(|job| job.safe_height).max();
         let watch = Watch::new(
             following.mode,
             following.persister_absent,
@@ -69,7 +72,7 @@ impl<S: UtxoStore> Service<S> {
             following,
             metrics,
             watch: Mutex::new(watch),
-            state: Mutex::new(State { processed, ran, ..State::default() }),
+            state: Mutex::new(State { processed, swept, ran, ..State::default() }),
             waiting: Latest::new(),
             turn: tokio::sync::Mutex::default(),
             noted: tokio::sync::Mutex::new(persisted),
@@ -225,6 +228,7 @@ impl<S: UtxoStore> Service<S> {
             _ => {}
         }
         state.place_wrong = wrong;
+        state.place_seen = true;
     }
 
     async fn follow(&self, mut stop: watch::Receiver<bool>) {
@@ -238,7 +242,7 @@ impl<S: UtxoStore> Service<S> {
                 trigger = after(pause, again) => trigger,
             };
             again = None;
-            if self.0.state.lock().processed >= Some(trigger.height) {
+            if !self.is_ahead(trigger) {
                 self.skip(Skip::NotAhead);
                 continue;
             }
@@ -254,6 +258,15 @@ impl<S: UtxoStore> Service<S> {
                 Some(false) => PATIENCE.1,
             };
         }
+    }
+
+    /// Whether a run would come to a height that is not processed, or delete further than before: a persister
+    /// that was behind a prune at the head catches up below it.
+    fn is_ahead(&self, trigger: Trigger) -> bool {
+        let pruner = &self.0.pruner;
+        let safe = pruner.settings().safe_height(&pruner.store().rules(), trigger);
+        let state = self.0.state.lock();
+        state.processed < Some(trigger.height) || state.swept < Some(safe)
     }
 
     fn skip(&self, why: Skip) {
@@ -346,6 +359,8 @@ impl<S: UtxoStore> Service<S> {
                 let before =
                     state.processed.filter(|before| !self.0.following.is_beyond(head, *before));
                 state.processed = before.max(Some(job.height));
+                let before = state.swept.filter(|swept| !self.0.following.is_beyond(head, *swept));
+                state.swept = before.max(Some(job.safe_height));
             }
             state.processed.filter(|_| completed)
         };
@@ -401,6 +416,12 @@ impl<S: UtxoStore> Service<S> {
         };
         let pruner = &self.0.pruner;
         let counts = self.count().await?;
+        // Where nobody runs it, as in a command, nobody has looked.
+        let is_seen = self.0.state.lock().place_seen;
+        if !is_seen {
+            self.look_after_place().await;
+            self.show();
+        }
         let state = self.0.state.lock();
         Ok(Status {
             store: pruner.store().address(),
@@ -427,6 +448,11 @@ impl<S: UtxoStore> Service<S> {
     /// Everything about one transaction.
     pub async fn explain(&self, txid: TxId) -> Result<Option<Record>, UtxoError> {
         self.0.pruner.store().get(txid).await
+    }
+
+    /// At which height a record was pruned, if the store remembers it.
+    pub async fn pruned_at(&self, txid: TxId) -> Result<Option<Height>, UtxoError> {
+        self.0.pruner.store().pruned_at(txid).await
     }
 
     fn show(&self) {

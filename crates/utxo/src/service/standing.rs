@@ -89,6 +89,8 @@ pub struct Standing {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) processed: Option<Height>,
+    /// Up to which height a completed run deleted: lower, where a persister was behind.
+    pub(super) swept: Option<Height>,
     pub(super) last_skip: Option<Skip>,
     pub(super) last_error: Option<String>,
     /// A height that was told last and is not believed.
@@ -97,8 +99,9 @@ pub(super) struct State {
     pub(super) heard: bool,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
-    /// Why external files cannot be written.
+    /// Why external files cannot be written, and whether anybody looked.
     pub(super) place_wrong: Option<String>,
+    pub(super) place_seen: bool,
     /// Records that the last run left because their files were not where they should be.
     pub(super) misplaced: u64,
     /// The height of the newest run that is noted.

@@ -45,6 +45,8 @@ const SWEEPER_CACHE: &str = "-40960";
 
 const SET_NOTE: &str = "INSERT INTO meta (key, value) VALUES (?1, ?2)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+const CLAIM_NOTE: &str =
+    "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING";
 const FORGET_JOBS: &str = "DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?1";
 
 /// What an SQLite error means.
@@ -224,6 +226,10 @@ impl UtxoStore for SqliteStore {
         self.reader().read(move |connection| read::get(connection, txid)).await
     }
 
+    async fn pruned_at(&self, txid: TxId) -> Result<Option<Height>, UtxoError> {
+        self.reader().read(move |connection| read::pruned_at(connection, txid)).await
+    }
+
     async fn old_unmined(
         &self,
         cutoff: Height,
@@ -354,6 +360,18 @@ impl UtxoStore for SqliteStore {
         let pair = [name.to_owned(), value.to_owned()];
         self.write(move |connection| connection.execute(SET_NOTE, pair).map(drop).map_err(failed))
             .await
+    }
+
+    async fn claim_note(&self, name: &str, value: &str) -> Result<String, UtxoError> {
+        let [name, value] = [name.to_owned(), value.to_owned()];
+        self.write(move |connection| {
+            connection.execute(CLAIM_NOTE, [&name, &value]).map_err(failed)?;
+            let kept = read::note(connection, &name)?;
+            kept.ok_or_else(|| {
+                UtxoError::damaged(name, "it is not there right after it was written")
+            })
+        })
+        .await
     }
 
     async fn add_job(&self, job: &Job) -> Result<(), UtxoError> {

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use secateur_core::Height;
 
 use crate::UtxoError;
-use crate::codec::{self, pages};
+use crate::codec::{self, PAGE_BYTES, pages};
 use crate::pruner::Job;
 use crate::store::{Counts, Doomed, Page, Unmined};
 use crate::types::{FileKind, Record, Slot, TxId};
@@ -34,11 +34,12 @@ const COUNT_DUE: &str = "SELECT count(*) FROM txs WHERE delete_at <= ?1";
 const COUNT_UNMINED: &str = "SELECT count(*) FROM txs WHERE unmined_since IS NOT NULL";
 const COUNT_PRESERVED: &str = "SELECT count(*) FROM txs WHERE preserve_until IS NOT NULL";
 const COUNT_CUT: &str = "SELECT count(*) FROM txs WHERE cut = 1";
+const PRUNED_AT: &str = "SELECT pruned_at FROM pruned WHERE txid = ?1";
 const NOTE: &str = "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1";
 
 /// What is asked of records, for whoever looks at how it is done.
 #[cfg(test)]
-pub(super) const ASKED: [&str; 13] = [
+pub(super) const ASKED: [&str; 14] = [
     BODY,
     HELD_BY,
     OLD_UNMINED,
@@ -51,6 +52,7 @@ pub(super) const ASKED: [&str; 13] = [
     COUNT_UNMINED,
     COUNT_PRESERVED,
     COUNT_CUT,
+    PRUNED_AT,
     NOTE,
 ];
 
@@ -95,6 +97,14 @@ pub(super) fn get(connection: &Connection, txid: TxId) -> Result<Option<Record>,
     }))
 }
 
+pub(super) fn pruned_at(connection: &Connection, txid: TxId) -> Result<Option<Height>, UtxoError> {
+    let found: Option<i64> = connection
+        .prepare_cached(PRUNED_AT)
+        .and_then(|mut statement| statement.query_row([txid.0], |row| row.get(0)).optional())
+        .map_err(failed)?;
+    found.map(codec::height).transpose()
+}
+
 /// A spender that is named and not here was pruned: its record came with the name, in one step.
 fn tell_pruned(connection: &Connection, outputs: &mut [Slot]) -> Result<(), UtxoError> {
     let mut here = connection.prepare_cached(HERE).map_err(failed)?;
@@ -116,18 +126,19 @@ pub(super) fn old_unmined(
     let from = after.unwrap_or(Mark::BEGIN);
     let bounds = params![codec::stored(cutoff)?, from.height, from.id, limited(limit)];
     let mut rows = statement.query(bounds).map_err(failed)?;
-    let mut page = Page { items: Vec::new(), next: None };
+    let (mut page, mut bytes) = (Page { items: Vec::new(), next: None }, 0);
     while let Some(row) = rows.next().map_err(failed)? {
         let inputs: Vec<u8> = row.get(3).map_err(failed)?;
+        bytes += inputs.len();
         let parents: BTreeSet<TxId> =
             codec::decode_inputs(&inputs)?.iter().map(|input| input.spends.txid).collect();
         let txid = TxId(row.get(2).map_err(failed)?);
-        page.next =
-            Some(Mark { height: row.get(0).map_err(failed)?, id: row.get(1).map_err(failed)? });
         page.items.push(Unmined { txid, parents: parents.into_iter().collect() });
-    }
-    if page.items.len() < limit {
-        page.next = None;
+        if page.items.len() == limit || bytes > PAGE_BYTES {
+            let mark = || Ok(Mark { height: row.get(0)?, id: row.get(1)? });
+            page.next = Some(mark().map_err(failed)?);
+            break;
+        }
     }
     Ok(page)
 }

@@ -7,8 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::UtxoError;
 use crate::codec::{self, Page, place};
 use crate::slate::{HoldChange, Row, Slate};
-use crate::types::Body;
-use crate::types::{FileKind, NewTx, OutPoint, TxId};
+use crate::types::{FileKind, OutPoint, TxId};
 
 use super::failed;
 
@@ -172,21 +171,10 @@ pub(super) fn gather(
     Ok(rows.into_values().collect())
 }
 
-/// Writes what a slate says. The bodies are those of `txs`.
-pub(super) fn store(
-    connection: &Connection,
-    slate: &Slate,
-    txs: &[NewTx],
-) -> Result<(), UtxoError> {
-    if slate.made().next().is_some() {
-        let bodies: HashMap<TxId, &Body> = txs.iter().map(|tx| (tx.txid, &tx.body)).collect();
-        for row in slate.made() {
-            let body: &[u8] = match bodies.get(&row.txid) {
-                Some(Body::Inline(body)) => body,
-                _ => &[],
-            };
-            insert(connection, row, body)?;
-        }
+/// Writes what a slate says.
+pub(super) fn store(connection: &Connection, slate: &Slate) -> Result<(), UtxoError> {
+    for (row, body) in slate.made() {
+        insert(connection, row, body)?;
     }
     for row in slate.touched() {
         update(connection, row)?;

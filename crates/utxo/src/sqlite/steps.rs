@@ -7,12 +7,12 @@ use secateur_core::Height;
 use crate::UtxoError;
 use crate::codec;
 use crate::rule::Rules;
-use crate::slate::Slate;
+use crate::slate::{Slate, unseen};
 use crate::store::{Created, Preserved};
 use crate::types::{NewTx, OutPoint, TxId};
 
-use super::failed;
 use super::rows::{self, Want};
+use super::{failed, read};
 
 pub(super) const EXPIRED: &str =
     "SELECT txid FROM txs WHERE preserve_until <= ?1 ORDER BY preserve_until, id LIMIT ?2";
@@ -55,10 +55,14 @@ pub(super) fn create(
     let known = txs.iter().map(|tx| tx.txid);
     let outputs = txs.iter().flat_map(|tx| tx.inputs.iter().copied());
     let found = rows::gather(&transaction, known, outputs)?;
-    let mut slate = Slate::new(rules, height, found);
+    let mut pruned = Vec::new();
+    for txid in unseen(txs, &found) {
+        pruned.extend(read::pruned_at(&transaction, txid)?.map(|_| txid));
+    }
+    let mut slate = Slate::new(rules, height, found).knowing(pruned);
     let ids = next_id(&transaction)?..;
     let created: Vec<_> = txs.iter().zip(ids).map(|(tx, id)| slate.create(tx, id)).collect();
-    rows::store(&transaction, &slate, txs)?;
+    rows::store(&transaction, &slate)?;
     let made = slate.made().count();
     if made > 0 {
         count(&transaction, i64::try_from(made).unwrap_or(i64::MAX))?;
@@ -82,7 +86,7 @@ pub(super) fn with_parents(
     let found = rows::gather(&transaction, [txid], spends)?;
     let mut slate = Slate::new(rules, height, found);
     step(&mut slate)?;
-    rows::store(&transaction, &slate, &[])?;
+    rows::store(&transaction, &slate)?;
     commit(transaction)
 }
 
@@ -98,7 +102,7 @@ pub(super) fn for_each(
     let found = rows::gather(&transaction, txids.iter().copied(), [])?;
     let mut slate = Slate::new(rules, height, found);
     txids.iter().try_for_each(|txid| step(&mut slate, *txid))?;
-    rows::store(&transaction, &slate, &[])?;
+    rows::store(&transaction, &slate)?;
     commit(transaction)
 }
 
@@ -118,7 +122,7 @@ pub(super) fn preserve(
     for txid in txids {
         if slate.preserve(*txid, until) { preserved.kept += 1 } else { preserved.missing += 1 }
     }
-    rows::store(&transaction, &slate, &[])?;
+    rows::store(&transaction, &slate)?;
     commit(transaction)?;
     Ok(preserved)
 }
@@ -144,7 +148,7 @@ pub(super) fn expire(
     for txid in &ended {
         slate.expire(*txid);
     }
-    rows::store(&transaction, &slate, &[])?;
+    rows::store(&transaction, &slate)?;
     commit(transaction)?;
     Ok(ended.len() as u64)
 }

@@ -21,26 +21,32 @@ const LOOK_UP: usize = 100;
 
 /// The same for the others, and why they stay.
 const LOOK: &str = "SELECT txid, outputs, external, cut, delete_at, preserve_until,
-    EXISTS (SELECT 1 FROM holds WHERE parent = txs.id) FROM txs WHERE id = ?1";
-/// What nearly every record is: still due, not preserved, not held, without a file and in one row. A
-/// hold of an unmined spender is asked for here, in the deleting transaction, and nowhere before.
+    EXISTS (SELECT 1 FROM holds WHERE parent = txs.id), (coinbase OR conflicting) AND spent > 0 FROM txs WHERE id = ?1";
+/// What nearly every record is: still due, not preserved, not held, without a file, in one row, and known to
+/// its parents. A hold of an unmined spender is asked for here, in the deleting transaction, and nowhere
+/// before.
 const DELETE: &str = "DELETE FROM txs WHERE id = ?1 AND delete_at <= ?2 AND preserve_until IS NULL
-    AND cut = 0 AND external IS NULL AND outputs <= ?3
+    AND cut = 0 AND external IS NULL AND outputs <= ?3 AND NOT ((coinbase OR conflicting) AND spent > 0)
     AND NOT EXISTS (SELECT 1 FROM holds WHERE parent = txs.id)";
 const CUT: &str = "UPDATE txs SET cut = 1, delete_at = NULL, unmined_since = NULL WHERE id = ?1";
 const DROP_PAGES: &str = "DELETE FROM spender_pages WHERE tx = ?1";
 const DROP_SOME_PAGES: &str = "DELETE FROM spender_pages WHERE tx = ?1 AND page IN
     (SELECT page FROM spender_pages WHERE tx = ?1 LIMIT ?2)";
 const DROP: &str = "DELETE FROM txs WHERE id = ?1";
+const REMEMBER: &str = "INSERT INTO pruned (txid, pruned_at) VALUES (?1, ?2)
+    ON CONFLICT (txid) DO NOTHING";
 const IS_CUT: &str = "SELECT 1 FROM txs WHERE id = ?1 AND cut = 1";
 
 /// What a deletion asks, for whoever looks at how it is done.
 #[cfg(test)]
-pub(super) const ASKED: [&str; 6] = [LOOK, CUT, DROP_PAGES, DROP_SOME_PAGES, DROP, IS_CUT];
+pub(super) const ASKED: [&str; 7] =
+    [LOOK, CUT, DROP_PAGES, DROP_SOME_PAGES, DROP, REMEMBER, IS_CUT];
 
 /// What a record's last look shows.
 struct Look {
     txid: TxId,
+    /// Whether no parent names it and something of it is spent: told again it must not be taken for new.
+    remembered: bool,
     fate: Option<Fate<i64>>,
     doomed: Option<Doomed<i64>>,
 }
@@ -53,6 +59,7 @@ fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, 
     let external = kind(row.get(2).map_err(failed)?)?;
     let outputs: u32 = row.get(1).map_err(failed)?;
     let (cut, held): (bool, bool) = (row.get(3).map_err(failed)?, row.get(6).map_err(failed)?);
+    let remembered = row.get(7).map_err(failed)?;
     let due = row.get::<_, Option<i64>>(4).map_err(failed)?;
     let due = due.map(codec::height).transpose()?.is_some_and(|at| at <= sweep.height);
     let preserved = row.get::<_, Option<i64>>(5).map_err(failed)?.is_some();
@@ -69,7 +76,7 @@ fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, 
     };
     let heavy = pages(outputs) > LIGHT;
     let doomed = (external.is_some() || heavy).then_some(Doomed { key: id, txid, external });
-    Ok(Some(Look { txid, fate, doomed }))
+    Ok(Some(Look { txid, remembered, fate, doomed }))
 }
 
 /// Deletes what may go of those whose fate is not known, until somebody else wants a turn, and answers
@@ -115,7 +122,8 @@ fn delete_pages_too(
         None => Some(Fate::Gone),
         Some(Look { fate: Some(fate), .. }) => Some(fate),
         Some(Look { doomed: Some(_), .. }) => None,
-        Some(_) => {
+        Some(look) => {
+            remember(connection, &look, sweep)?;
             drop_pages(connection, id)?;
             drop_row(connection, id)?;
             Some(Fate::Deleted)
@@ -136,19 +144,33 @@ pub(super) fn cut(
         let fate = match look(&transaction, *id, sweep)? {
             None => Fate::Gone,
             Some(Look { fate: Some(fate), .. }) => fate,
-            Some(Look { txid, doomed, .. }) => {
+            Some(look) => {
+                remember(&transaction, &look, sweep)?;
                 transaction
                     .prepare_cached(CUT)
                     .and_then(|mut statement| statement.execute([id]))
                     .map_err(failed)?;
-                let plain = Doomed { key: *id, txid, external: None };
-                Fate::Cut(Box::new(doomed.unwrap_or(plain)))
+                let plain = Doomed { key: *id, txid: look.txid, external: None };
+                Fate::Cut(Box::new(look.doomed.unwrap_or(plain)))
             }
         };
         fates.push(fate);
     }
     steps::commit(transaction)?;
     Ok(fates)
+}
+
+/// Keeps in mind that a record is pruned which nothing else would know, in the transaction that decides about it.
+fn remember(connection: &Connection, look: &Look, sweep: Sweep) -> Result<(), UtxoError> {
+    if !look.remembered {
+        return Ok(());
+    }
+    let height = codec::stored(sweep.height)?;
+    connection
+        .prepare_cached(REMEMBER)
+        .and_then(|mut statement| statement.execute(params![look.txid.0, height]))
+        .map(drop)
+        .map_err(failed)
 }
 
 fn drop_pages(connection: &Connection, id: i64) -> Result<(), UtxoError> {

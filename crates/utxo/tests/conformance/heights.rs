@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use secateur_utxo::{
     Event, Following, Heard, Metrics, Pruner, Rules, Service, Skip, Trigger, UtxoStore,
 };
+use tokio::sync::watch;
 
 use super::prunes::{go, settings};
 use super::rig::{Home, RULES, add, coins, is_here, mine, pays};
@@ -79,6 +81,41 @@ where
     assert_eq!(prune(&other, trigger).await, Ok(0));
     assert!(is_here(store, 2).await && is_here(store, 3).await);
     assert_eq!(other.status().await.unwrap().persisted, Some(12));
+}
+
+pub async fn a_persister_that_catches_up_below_a_prune_by_hand_sets_runs_off<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 1).await;
+    add(store, 6, vec![pays(2, &[(1, 0)], 1)]).await;
+    mine(store, 7, &[2]).await;
+    let service = service(store).await;
+    service.hear(Event::Persisted { height: 10 }).await.unwrap();
+    assert_eq!(block(&service, 100).await, Heard::Noted);
+    let (job, _) = service.prune(service.trigger_at(None).unwrap(), go()).await.unwrap();
+    assert_eq!((job.height, job.safe_height, job.done.deleted), (100, 10, 0));
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn({
+        let service = service.clone();
+        async move { service.run(stopped).await }
+    });
+    service.hear(Event::Persisted { height: 20 }).await.unwrap();
+    let gone = async {
+        while is_here(store, 1).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), gone).await.expect("nothing is pruned");
+    stop.send(true).unwrap();
+    running.await.unwrap();
+    assert_eq!(service.status().await.unwrap().processed, Some(100));
+    let jobs = store.jobs().await.unwrap();
+    assert_eq!((jobs[0].height, jobs[0].safe_height, jobs[0].done.deleted), (20, 20, 1));
 }
 
 pub async fn a_height_far_above_what_is_known_is_not_believed<S, F>(open: impl Fn(Rules) -> F)

@@ -3,6 +3,7 @@
 //! them if they need one.
 
 pub mod broke;
+pub mod comebacks;
 pub mod heights;
 pub mod places;
 pub mod prunes;
@@ -18,6 +19,8 @@ macro_rules! conformance {
             creating_twice_changes_nothing_and_another_of_the_same_id_is_refused,
             what_cannot_be_spent_is_refused_and_nothing_changes,
             a_refused_transaction_does_not_keep_the_rest_of_a_batch_from_being_made,
+            of_two_of_the_same_id_in_one_step_the_bytes_of_the_one_that_is_made_are_kept,
+            a_transaction_is_in_no_more_blocks_than_can_be_read_back,
             a_malformed_transaction_is_refused,
             more_outputs_than_one_step_may_create_are_refused_as_a_whole,
             a_coinbase_ripens,
@@ -25,7 +28,7 @@ macro_rules! conformance {
             a_reorganisation_takes_the_date_away_and_starts_the_clock_again,
             an_output_that_is_let_go_takes_the_date_away,
             the_loser_of_a_double_spend_is_dated_once_and_can_win_after_all,
-            a_block_with_an_unknown_transaction_changes_nothing,
+            a_block_with_an_unknown_transaction_or_at_another_height_changes_nothing,
             a_step_that_is_told_twice_does_no_harm,
             of_two_who_spend_the_same_output_at_the_same_time_one_wins,
             an_output_far_behind_in_a_wide_transaction_is_spent_like_any_other,
@@ -42,6 +45,11 @@ macro_rules! conformance {
             a_spender_that_is_not_settled_is_told,
             counts_follow_what_is_there,
             notes_and_jobs_are_kept,
+            of_many_who_claim_a_note_at_the_same_time_one_is_believed_by_all,
+        ]);
+        conformance!(@cases $open, [$(#[$how])?], comebacks: [
+            a_pruned_coinbase_that_is_told_again_is_refused_and_makes_no_coins,
+            a_pruned_loser_of_which_something_was_spent_does_not_come_back,
         ]);
         conformance!(@cases $open, [$(#[$how])?], prunes: [
             a_run_preserves_parents_and_deletes_what_is_due,
@@ -58,6 +66,7 @@ macro_rules! conformance {
         conformance!(@cases $open, [$(#[$how])?], heights: [
             what_a_persister_reported_outlives_a_restart_also_without_a_run,
             a_persister_binds_every_service_on_the_store,
+            a_persister_that_catches_up_below_a_prune_by_hand_sets_runs_off,
             a_height_far_above_what_is_known_is_not_believed,
             a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there,
         ]);
@@ -78,6 +87,7 @@ macro_rules! conformance {
             a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others,
             a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it,
             a_place_is_one_store_s_and_is_marked_for_it_also_after_a_crash,
+            all_who_look_at_a_new_place_at_the_same_time_find_it_right,
         ]);
     };
     (@cases $open:path, $how:tt, $theme:ident: [$($case:ident,)*]) => {

@@ -307,3 +307,23 @@ pub async fn a_place_is_one_store_s_and_is_marked_for_it_also_after_a_crash<S, F
     of(&other.store).check_place().await.unwrap();
     assert!(of(&home.store).check_place().await.is_err());
 }
+
+pub async fn all_who_look_at_a_new_place_at_the_same_time_find_it_right<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    for _ in 0..8 {
+        let home = open(RULES).await;
+        let dir = tempfile::tempdir().unwrap();
+        let files = place(&dir.path().join("files"));
+        let looks = (0..8).map(|_| {
+            let one = pruner(&home.store, Some(files.clone()), settings());
+            tokio::spawn(async move { one.check_place().await })
+        });
+        for look in looks.collect::<Vec<_>>() {
+            look.await.unwrap().unwrap();
+        }
+    }
+}

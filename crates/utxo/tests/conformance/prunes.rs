@@ -289,8 +289,14 @@ pub async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_
     due_and_unmined(&home.store).await;
     let runs = Arc::new(AtomicU64::new(0));
     let (count, (done, mut finished)) = (Arc::clone(&runs), watch::channel(0));
+    let (announced, all_announced) = std::sync::mpsc::channel();
+    let mut is_first = true;
     let counting = Faulty::new(home.store.clone(), move |name| {
         count.fetch_add(u64::from(name == "add_job"), Ordering::Relaxed);
+        // The first run is still under way when the last height is told, however fast the store is.
+        if name == "counts" && std::mem::take(&mut is_first) {
+            all_announced.recv().unwrap();
+        }
         // What is noted is true by then.
         if name == "set_note" {
             done.send_modify(|notes| *notes += 1);
@@ -306,13 +312,14 @@ pub async fn ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_
     for height in 1..=10_000 {
         service.hear(Event::Block { height, mined_set: true }).await.unwrap();
     }
+    announced.send(()).unwrap();
     while service.status().await.unwrap().processed != Some(10_000) {
         finished.changed().await.unwrap();
     }
     stop.send_replace(true);
     running.await.unwrap();
     let runs = runs.load(Ordering::Relaxed);
-    assert!((1..=20).contains(&runs), "{runs} prunes");
+    assert!((1..=2).contains(&runs), "{runs} prunes");
     assert_eq!(here(&home.store, 10..20).await, 0);
 }
 

@@ -10,6 +10,8 @@ use super::rig::{
     try_add, unmine,
 };
 
+const WAS_THERE: Created = Created::WasThere { external: None };
+
 pub async fn a_transaction_reads_back_as_it_was_created<S, F>(open: impl Fn(Rules) -> F)
 where
     S: UtxoStore,
@@ -51,7 +53,7 @@ pub async fn creating_twice_changes_nothing_and_another_of_the_same_id_is_refuse
     coins(store, 2).await;
     add(store, 7, vec![pays(2, &[(1, 0)], 2)]).await;
     let before = (get(store, 1).await, get(store, 2).await);
-    assert_eq!(try_add(store, 9, pays(2, &[(1, 0)], 2)).await.unwrap(), Created::WasThere);
+    assert_eq!(try_add(store, 9, pays(2, &[(1, 0)], 2)).await.unwrap(), WAS_THERE);
     for other in [pays(2, &[(1, 1)], 2), pays(2, &[(1, 0)], 3)] {
         let refused = try_add(store, 9, other).await.unwrap_err();
         assert!(matches!(refused, UtxoError::Different { .. }), "{refused}");
@@ -106,11 +108,55 @@ pub async fn a_refused_transaction_does_not_keep_the_rest_of_a_batch_from_being_
     ];
     let created = store.create(batch, 7).await.unwrap();
     let made: Vec<_> = created.iter().map(|one| one.as_ref().ok().copied()).collect();
-    let (new, was) = (Some(Created::New), Some(Created::WasThere));
+    let (new, was) = (Some(Created::New), Some(WAS_THERE));
     assert_eq!(made, vec![new, None, new, None, was, new]);
     assert!(!is_here(store, 3).await && !is_here(store, 5).await);
     assert_eq!(get(store, 4).await.held_by, vec![id(6)]);
     assert_eq!(get(store, 2).await.outputs[1], Slot::Spent { by: id(4), input: 0 });
+}
+
+pub async fn of_two_of_the_same_id_in_one_step_the_bytes_of_the_one_that_is_made_are_kept<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 2).await;
+    let with = |body: &'static [u8], input| NewTx {
+        body: Body::Inline(Bytes::from_static(body)),
+        ..pays(2, &[(1, input)], 1)
+    };
+    // The first cannot be made, the third is there by then, the fourth is another one.
+    let batch = vec![with(b"none", 7), with(b"made", 0), external(with(b"", 0)), with(b"other", 1)];
+    let created = store.create(batch, 7).await.unwrap();
+    let made: Vec<_> = created.iter().map(|one| one.as_ref().ok().copied()).collect();
+    assert_eq!(made, vec![None, Some(Created::New), Some(WAS_THERE), None]);
+    let record = get(store, 2).await;
+    assert_eq!((record.body.as_ref(), record.external), (&b"made"[..], None));
+}
+
+pub async fn a_transaction_is_in_no_more_blocks_than_can_be_read_back<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 1).await;
+    let mut told = 1;
+    let refused = loop {
+        told += 1;
+        if let Err(error) = store.set_mined(vec![id(1)], block(1000 + told, 2), 2).await {
+            break error;
+        }
+    };
+    assert!(matches!(refused, UtxoError::NotNow { .. }), "{refused}");
+    assert_eq!(get(store, 1).await.blocks.len(), 1024);
+    store.unset_mined(vec![id(1)], block(1, 1).id, 2).await.unwrap();
+    store.set_mined(vec![id(1)], block(1000 + told, 2), 2).await.unwrap();
 }
 
 pub async fn a_malformed_transaction_is_refused<S, F>(open: impl Fn(Rules) -> F)
@@ -290,8 +336,9 @@ pub async fn the_loser_of_a_double_spend_is_dated_once_and_can_win_after_all<S, 
     assert_eq!(get(store, 5).await.held_by, vec![id(6)]);
 }
 
-pub async fn a_block_with_an_unknown_transaction_changes_nothing<S, F>(open: impl Fn(Rules) -> F)
-where
+pub async fn a_block_with_an_unknown_transaction_or_at_another_height_changes_nothing<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
     S: UtxoStore,
     F: Future<Output = Home<S>>,
 {
@@ -305,6 +352,9 @@ where
     assert_eq!(get(store, 2).await, before);
     mine(store, 7, &[2]).await;
     let before = get(store, 2).await;
+    let refused = store.set_mined(vec![id(2)], block(7, 8), 8).await.unwrap_err();
+    assert!(matches!(refused, UtxoError::NotNow { .. }), "{refused}");
+    assert_eq!(get(store, 2).await, before);
     let refused = store.unset_mined(vec![id(2), id(9)], block(7, 7).id, 8).await.unwrap_err();
     assert!(matches!(refused, UtxoError::Unknown { .. }), "{refused}");
     assert_eq!(get(store, 2).await, before);

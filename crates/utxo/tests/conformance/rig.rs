@@ -224,6 +224,10 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         self.call("get", self.inner.get(txid)).await
     }
 
+    async fn pruned_at(&self, txid: TxId) -> Result<Option<Height>, UtxoError> {
+        self.call("pruned_at", self.inner.pruned_at(txid)).await
+    }
+
     async fn old_unmined(
         &self,
         cutoff: Height,

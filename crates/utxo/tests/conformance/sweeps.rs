@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use secateur_utxo::{
-    Done, Fate, Job, Kept, Outcome, Preserved, Rules, Slot, Sweep, UtxoError, UtxoStore,
+    Done, Fate, Job, Kept, NewTx, Outcome, Preserved, Rules, Slot, Sweep, UtxoError, UtxoStore,
 };
 
 use super::rig::{
@@ -211,6 +211,12 @@ pub async fn parents_learn_of_their_pruned_spender_and_it_cannot_come_back<S, F>
     assert_eq!((parent.spent(), parent.delete_at_height), (3, None));
     let refused = try_add(store, 18, pays(2, &[(1, 0), (1, 299)], 1)).await.unwrap_err();
     assert!(matches!(refused, UtxoError::Pruned { txid } if txid == id(2)), "{refused}");
+    // Nor as a loser, who could win after all.
+    for inputs in [&[(1, 0), (1, 299)][..], &[(1, 299), (9, 0)]] {
+        let loser = NewTx { conflicting: true, ..pays(2, inputs, 1) };
+        let refused = try_add(store, 18, loser).await.unwrap_err();
+        assert!(matches!(refused, UtxoError::Pruned { txid } if txid == id(2)), "{refused}");
+    }
     let refused = try_add(store, 18, pays(6, &[(1, 299)], 1)).await.unwrap_err();
     assert!(
         matches!(refused, UtxoError::DoubleSpend { spender, .. } if spender == id(2)),
@@ -385,6 +391,7 @@ where
         store.set_note("a", value).await.unwrap();
         assert_eq!(store.note("a").await.unwrap().as_deref(), Some(value));
     }
+    assert_eq!(store.claim_note("a", "three").await.unwrap(), "two");
     assert!(store.jobs().await.unwrap().is_empty());
     let job = |height| Job {
         height,
@@ -401,4 +408,25 @@ where
     assert_eq!(jobs.first(), Some(&job(1499)));
     assert!(jobs.len() == 10 || jobs.len() == 1000, "{}", jobs.len());
     assert!(jobs.windows(2).all(|two| two[0].height == two[1].height + 1));
+}
+
+pub async fn of_many_who_claim_a_note_at_the_same_time_one_is_believed_by_all<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    for name in ["a", "b", "c"] {
+        let claims = (0..16).map(|n| {
+            let store = home.store.clone();
+            tokio::spawn(async move { store.claim_note(name, &n.to_string()).await.unwrap() })
+        });
+        let claims: Vec<_> = claims.collect();
+        let kept = home.store.claim_note(name, "own").await.unwrap();
+        for claim in claims {
+            assert_eq!(claim.await.unwrap(), kept);
+        }
+        assert_eq!(home.store.note(name).await.unwrap(), Some(kept));
+    }
 }

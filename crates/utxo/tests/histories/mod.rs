@@ -6,7 +6,7 @@
 
 pub mod model;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -172,6 +172,7 @@ impl<S: UtxoStore> History<S> {
         let wanted = self.model.set_mined(&txs, at, height);
         self.same(&self.store.set_mined(txs.clone(), at, height).await, &wanted);
         let coin = coinbase(self.next, 1 + self.rng.next_u32() % 3, at);
+        let coin = if self.chance(8) { external(coin) } else { coin };
         self.next += 1;
         txs.push(coin.txid);
         self.create(coin).await;
@@ -197,10 +198,9 @@ impl<S: UtxoStore> History<S> {
 
     async fn submit_again(&mut self) {
         let at = self.below(self.known.len());
-        let Some(tx) = self.known.get(at).cloned() else { return };
-        if tx.coinbase {
-            return;
-        }
+        let Some(mut tx) = self.known.get(at).cloned() else { return };
+        // Now and then it comes back as a loser.
+        tx.conflicting |= !tx.coinbase && self.chance(3);
         self.create(tx).await;
     }
 
@@ -271,7 +271,7 @@ impl<S: UtxoStore> History<S> {
 
     /// Takes over what a run that broke off has left, if it may be so.
     async fn settle(&mut self, after: &Model) {
-        let mut next = Model::new(self.model.numbers);
+        let mut next = Model { txs: BTreeMap::new(), ..self.model.clone() };
         let mut deletes = false;
         for (txid, before) in &self.model.txs {
             let then = after.txs.get(txid);
@@ -280,6 +280,9 @@ impl<S: UtxoStore> History<S> {
                 None => {
                     assert!(then.is_none(), "{txid} went, and must not");
                     deletes = true;
+                    if before.is_nameless() {
+                        next.spent_up.insert(*txid);
+                    }
                 }
                 Some(now) if now.cut => {
                     assert!(then.is_none(), "{txid} was cut, and must not be");
@@ -396,6 +399,8 @@ impl<S: UtxoStore> History<S> {
             } else if let secateur_utxo::Body::External(kind) = tx.body {
                 assert!(!self.has_file(tx.txid, kind).await, "the file of {} is left", tx.txid);
             }
+            let is_remembered = self.store.pruned_at(tx.txid).await.unwrap().is_some();
+            assert_eq!(is_remembered, self.model.spent_up.contains(&tx.txid), "{}", tx.txid);
         }
     }
 }

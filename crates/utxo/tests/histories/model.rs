@@ -64,6 +64,11 @@ impl Tx {
         self.slots.iter().all(|slot| *slot != Slot::Unspent)
     }
 
+    /// Whether no parent names it although something of it was spent.
+    pub fn is_nameless(&self) -> bool {
+        (self.coinbase || self.conflicting) && self.slots.iter().any(|slot| *slot != Slot::Unspent)
+    }
+
     pub fn is_mined(&self) -> bool {
         !self.blocks.is_empty()
     }
@@ -91,11 +96,13 @@ impl From<Record> for Tx {
 pub struct Model {
     pub numbers: Numbers,
     pub txs: BTreeMap<TxId, Tx>,
+    /// What is gone, of which something was spent, and which no parent names.
+    pub spent_up: BTreeSet<TxId>,
 }
 
 impl Model {
     pub fn new(numbers: Numbers) -> Self {
-        Self { numbers, txs: BTreeMap::new() }
+        Self { numbers, txs: BTreeMap::new(), spent_up: BTreeSet::new() }
     }
 
     fn live(&self, txid: TxId) -> Result<&Tx, No> {
@@ -138,6 +145,12 @@ impl Model {
         Ok(())
     }
 
+    fn knows_as_pruned(&self, output: OutPoint, by: TxId) -> bool {
+        let parent = self.txs.get(&output.txid).filter(|tx| !tx.cut);
+        let slot = parent.and_then(|parent| parent.slots.get(output.n as usize));
+        matches!(slot, Some(Slot::Pruned { by: known, .. }) if *known == by)
+    }
+
     fn take(&mut self, by: TxId, height: Height) {
         for (input, output) in (0..).zip(self.txs[&by].inputs.clone()) {
             self.edit(output.txid, height, |parent| {
@@ -154,9 +167,14 @@ impl Model {
                 && known.coinbase == new.coinbase;
             return if same { Ok(()) } else { Err(No::Different) };
         }
+        if self.spent_up.contains(&new.txid) {
+            return Err(No::Pruned);
+        }
         if !new.conflicting {
             let at = new.mined.map_or(height, |block| height.max(block.height));
             self.can_spend(new.txid, &new.inputs, at)?;
+        } else if new.inputs.iter().any(|output| self.knows_as_pruned(*output, new.txid)) {
+            return Err(No::Pruned);
         }
         let tx = Tx {
             inputs: new.inputs.clone(),
@@ -312,6 +330,9 @@ impl Model {
 
     fn remove(&mut self, txid: TxId) {
         let tx = self.txs.remove(&txid).unwrap();
+        if tx.is_nameless() {
+            self.spent_up.insert(txid);
+        }
         for (input, output) in (0..).zip(tx.inputs) {
             if let Some(parent) = self.txs.get_mut(&output.txid)
                 && let Some(slot) = parent.slots.get_mut(output.n as usize)

@@ -1,12 +1,19 @@
 //! The suite of every backend, on one file; and what only a file with one writer has to promise.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use secateur_utxo::{Fate, Rules, SqliteStore, Sweep, UtxoStore as _};
+use secateur_utxo::{
+    Event, Fate, Following, Heard, Metrics, Rules, Service, SqliteStore, Sweep, UtxoError,
+    UtxoStore as _,
+};
 
 use crate::conformance::conformance;
-use crate::conformance::rig::{Home, RULES, add, block, coinbase, coins, mine, pays};
+use crate::conformance::prunes::{pruner, settings};
+use crate::conformance::rig::{
+    Home, RULES, add, block, coinbase, coins, external, id, mine, pays, try_add,
+};
 
 async fn open(rules: Rules) -> Home<SqliteStore> {
     let dir = tempfile::tempdir().unwrap();
@@ -15,6 +22,53 @@ async fn open(rules: Rules) -> Home<SqliteStore> {
 }
 
 conformance!(open);
+
+#[tokio::test]
+async fn a_file_from_before_coinbases_were_remembered_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.sqlite");
+    let sweep = Sweep { height: 17, external: true };
+    {
+        let store = SqliteStore::open(&path, RULES).unwrap();
+        let txs = vec![coinbase(1, 1, block(1, 1)), external(coinbase(3, 1, block(1, 1)))];
+        add(&store, 1, txs).await;
+        add(&store, 6, vec![pays(4, &[(3, 0)], 1)]).await;
+        mine(&store, 7, &[4]).await;
+        let keys = store.due(17, None, 10).await.unwrap().items;
+        let fates = store.delete(keys, sweep).await.unwrap();
+        assert!(matches!(fates.as_slice(), [Fate::Cut(_)]), "{fates:?}");
+    }
+    let before = "DROP TABLE pruned;
+        UPDATE meta SET value = '2' WHERE key = 'schema_version'";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(before).unwrap();
+    let store = SqliteStore::open(&path, RULES).unwrap();
+    add(&store, 6, vec![pays(2, &[(1, 0)], 1)]).await;
+    mine(&store, 7, &[2]).await;
+    let keys = store.due(17, None, 10).await.unwrap().items;
+    store.delete(keys, sweep).await.unwrap();
+    assert_eq!(store.pruned_at(id(1)).await.unwrap(), Some(17));
+    // What the older version had cut is removed without another look.
+    let doomed = store.doomed(true, None, 10).await.unwrap().items;
+    store.finish(doomed.into_iter().map(|one| one.key).collect()).await.unwrap();
+    let refused = try_add(&store, 18, external(coinbase(3, 1, block(1, 1)))).await.unwrap_err();
+    assert!(matches!(refused, UtxoError::Pruned { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_page_of_old_transactions_with_very_many_parents_ends_early_and_goes_on() {
+    let home = open(RULES).await;
+    let store = &home.store;
+    let inputs = 50_000;
+    coins(store, 2 * inputs).await;
+    for n in 0..2 {
+        let all: Vec<(u64, u32)> = (n * inputs..(n + 1) * inputs).map(|place| (1, place)).collect();
+        add(store, 6, vec![pays(2 + u64::from(n), &all, 1)]).await;
+    }
+    let first = store.old_unmined(10, None, 100).await.unwrap();
+    assert_eq!((first.items.len(), first.next.is_some()), (1, true));
+    let second = store.old_unmined(10, first.next, 100).await.unwrap();
+    assert_eq!((second.items.len(), second.items[0].txid), (1, id(3)));
+}
 
 /// Who asked and who ended, in order.
 #[derive(Default)]
@@ -98,4 +152,31 @@ async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
         tokio::join!(seen.prunes(store.finish(vec![doomed.key])), seen.writes(store));
     removed.unwrap();
     assert_eq!(seen.waited_for(), 0, "{:?}", seen.0.lock());
+}
+
+/// What this process holds in memory.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Whatever were kept of each height would show as dozens of mebibytes.
+#[tokio::test]
+async fn memory_is_flat_while_a_million_heights_wait_for_their_prune() {
+    let home = open(RULES).await;
+    let pruner = pruner(&home.store, None, settings());
+    let following = Following::default();
+    let service = Service::open(pruner, following, Arc::new(Metrics::default())).await.unwrap();
+    let tell = async |heights: std::ops::RangeInclusive<u64>| {
+        for height in heights {
+            let heard = service.hear(Event::Block { height, mined_set: true }).await.unwrap();
+            assert!(matches!(heard, Heard::Trigger(at) if at.height == height), "{heard:?}");
+        }
+    };
+    tell(1..=10_000).await;
+    let before = resident_kib();
+    tell(10_001..=1_010_000).await;
+    let after = resident_kib();
+    assert!(after <= before + 4 * 1024, "{before} KiB, then {after} KiB");
 }

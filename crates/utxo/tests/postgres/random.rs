@@ -9,7 +9,7 @@ use crate::suite::open_at;
 
 const HISTORIES: u64 = 500;
 /// A database for each worker; a new one for each history would take longer than the history.
-const EMPTY: &str = "truncate utxo_txs, utxo_spender_pages, utxo_holds, utxo_jobs;
+const EMPTY: &str = "truncate utxo_txs, utxo_spender_pages, utxo_holds, utxo_jobs, utxo_pruned;
     delete from utxo_meta where key <> 'schema_version'";
 
 async fn one(url: String, seed: u64) -> u64 {

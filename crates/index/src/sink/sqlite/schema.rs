@@ -10,6 +10,7 @@ pub(super) const SCHEMA: Schema = Schema {
     application_id: 0x7365_6374,
     version: 1,
     tables: TABLES,
+    upgrades: &[],
 };
 
 /// Transactions and logs are kept in the order of the chain: `id` is block × 2²⁴ + place, so a page

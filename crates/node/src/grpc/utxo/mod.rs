@@ -24,6 +24,7 @@ use tonic_health::server::HealthReporter;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
+use self::store::Orphans;
 use super::{Door, QUESTION, Served, stopped};
 use crate::config::{Limits, TlsFiles};
 use crate::http::metrics::Metrics;
@@ -47,9 +48,11 @@ pub(crate) struct Api<S> {
     stopping: watch::Receiver<bool>,
     /// Bodies above this become external files.
     inline_bytes: usize,
+    /// The longest answer.
+    message_bytes: usize,
     /// A file is written, or taken back, by one at a time: what nobody's record names any more may
     /// be somebody's next one.
-    files: Arc<Mutex<()>>,
+    files: Arc<Mutex<Orphans>>,
 }
 
 impl<S: UtxoStore> Api<S> {
@@ -57,9 +60,10 @@ impl<S: UtxoStore> Api<S> {
         service: Service<S>,
         guard: Option<Arc<Guard>>,
         stopping: watch::Receiver<bool>,
-        inline_bytes: usize,
+        (inline_bytes, message_bytes): (usize, usize),
     ) -> Self {
-        Self { service, guard, stopping, inline_bytes, files: Arc::default() }
+        let files = Arc::default();
+        Self { service, guard, stopping, inline_bytes, message_bytes, files }
     }
 
     /// The pruner's calls, asked within this process.
@@ -69,7 +73,8 @@ impl<S: UtxoStore> Api<S> {
     }
 
     /// All calls, to be served.
-    pub(crate) fn routes(&self, most: usize) -> RoutesBuilder {
+    pub(crate) fn routes(&self) -> RoutesBuilder {
+        let most = self.message_bytes;
         let question = QUESTION.min(most);
         let mut routes = Routes::builder();
         routes

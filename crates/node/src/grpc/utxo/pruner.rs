@@ -194,6 +194,12 @@ impl<S: UtxoStore> Pruner for Api<S> {
             convert::bad("this is no transaction id: 64 hexadecimal digits are wanted")
         })?;
         let found = self.service.explain(txid).await.map_err(|error| failure::status(&error))?;
+        let pruned_at = if found.is_some() {
+            None
+        } else {
+            let remembered = self.service.pruned_at(txid).await;
+            remembered.map_err(|error| failure::status(&error))?
+        };
         let stands = self.service.standing().borrow().clone();
         let mut record = found.as_ref().map(convert::record);
         let external = found.as_ref().and_then(|found| found.external);
@@ -205,13 +211,17 @@ impl<S: UtxoStore> Pruner for Api<S> {
             record.file_is_there = files.has(txid, kind).await.ok();
             is_away = self.service.pruner().check_place().await.is_err();
         }
-        let verdict = story::verdict(found.as_ref(), &stands, self.safe(), is_away);
+        let verdict = match &found {
+            Some(record) => story::verdict(record, &stands, self.safe(), is_away),
+            None => vec![story::absent(pruned_at, &stands)],
+        };
         Ok(Response::new(pb::ExplainResponse {
             txid: txid.to_string(),
             record,
             processed: stands.processed,
             head: stands.head,
             verdict,
+            pruned_at,
         }))
     }
 }

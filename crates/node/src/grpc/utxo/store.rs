@@ -1,5 +1,7 @@
 //! `secateur.utxo.v1.Store`: how records come in.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
@@ -43,20 +45,69 @@ fn refused(error: &UtxoError) -> pb::Created {
 /// How often a file is looked at until it is as its record says.
 const LOOKS: usize = 4;
 
+/// Files that this process wrote and whose records it does not know to be made or refused, because the database
+/// went in between. Told again and refused they are ours to remove.
+pub(super) type Orphans = HashSet<(TxId, FileKind)>;
+
+/// Of more than this nobody keeps a list: they stay until their transactions are told again.
+const MOST_ORPHANS: usize = 100_000;
+
 /// What is to become of a transaction's bytes.
 struct Wanted {
     tx: NewTx,
-    /// The bytes of its file, where one is to be written; somebody else has written it otherwise.
-    file: Option<Bytes>,
+    /// The bytes that were told; somebody else has written the file otherwise.
+    bytes: Option<Bytes>,
 }
 
 /// A file that is there before its record.
 struct Placed {
     txid: TxId,
     kind: FileKind,
-    bytes: Bytes,
-    /// Whether this call has written it.
-    is_new: bool,
+    /// Its bytes, unless somebody else has written it.
+    bytes: Option<Bytes>,
+    /// Whether it is ours to remove.
+    is_ours: bool,
+}
+
+/// What is done with a file once its record is made or refused.
+enum Beside {
+    /// It was put there before.
+    File(Placed),
+    /// The bytes are in the record, unless that names a file.
+    Inline(TxId, Bytes),
+}
+
+impl Beside {
+    /// The file that has to follow what became of its record.
+    fn after(self, made: &Result<Created, UtxoError>) -> Option<Placed> {
+        match (self, made) {
+            (Self::File(placed), made) => Some(placed).filter(|file| made.is_ok() || file.is_ours),
+            // It was there with a file, which these are the bytes of.
+            (Self::Inline(txid, bytes), Ok(Created::WasThere { external: Some(kind) })) => {
+                let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+                Some(Placed { txid, kind: *kind, bytes, is_ours: false })
+            }
+            (Self::Inline(..), _) => None,
+        }
+    }
+}
+
+fn file_name(txid: TxId, kind: FileKind) -> String {
+    format!("{txid}.{}", kind.suffix())
+}
+
+/// A record was made, and it is not known whether its file is there.
+fn unsettled(name: String, with_bytes: bool, error: UtxoError) -> UtxoError {
+    let retryable = error.is_retryable();
+    let reason = match error {
+        UtxoError::FileUnsettled { .. } => return error,
+        // Their own texts say that nothing was changed.
+        UtxoError::Files(error) => error.to_string(),
+        UtxoError::File { reason, .. } => reason,
+        UtxoError::Store { .. } => "the store did not answer when it was looked at again".into(),
+        other => other.to_string(),
+    };
+    UtxoError::FileUnsettled { name, reason, with_bytes, retryable }
 }
 
 impl<S: UtxoStore> Api<S> {
@@ -75,24 +126,32 @@ impl<S: UtxoStore> Api<S> {
             body: if external { Body::External(kind) } else { Body::Inline(told.body.clone()) },
             mined: told.mined.as_ref().map(convert::block_ref).transpose()?,
         };
-        let file = (external && !told.body.is_empty()).then_some(told.body);
-        Ok(Wanted { tx, file })
+        Ok(Wanted { tx, bytes: Some(told.body).filter(|body| !body.is_empty()) })
     }
 
-    /// Sees to it that the file of a transaction is there. Whether this call has written it is the answer.
-    async fn see_to_file(&self, wanted: &Wanted) -> Result<bool, UtxoError> {
-        let Body::External(kind) = wanted.tx.body else { return Ok(false) };
-        let txid = wanted.tx.txid;
-        if let Some(bytes) = &wanted.file {
-            return self.write_file(txid, kind, bytes).await;
+    /// Sees to it that the file of a transaction is there, if it has one.
+    async fn see_to_file(
+        &self,
+        tx: &NewTx,
+        bytes: Option<Bytes>,
+        orphans: &mut Orphans,
+    ) -> Result<Beside, UtxoError> {
+        let txid = tx.txid;
+        let Body::External(kind) = tx.body else {
+            return Ok(Beside::Inline(txid, bytes.unwrap_or_default()));
+        };
+        if let Some(bytes) = &bytes {
+            let is_new = self.write_file(txid, kind, bytes).await?;
+            let is_ours = orphans.remove(&(txid, kind)) || is_new;
+            return Ok(Beside::File(Placed { txid, kind, bytes: Some(bytes.clone()), is_ours }));
         }
         // A disk that is not mounted has files of its own.
         self.service.pruner().check_place().await?;
         if self.place()?.has(txid, kind).await? {
-            return Ok(false);
+            return Ok(Beside::File(Placed { txid, kind, bytes: None, is_ours: false }));
         }
-        let name = format!("{txid}.{}", kind.suffix());
-        Err(UtxoError::File { name, reason: "it is said to be there, and is not".into() })
+        let reason = "it is said to be there, and is not".into();
+        Err(UtxoError::File { name: file_name(txid, kind), reason })
     }
 
     fn place(&self) -> Result<&ExternalFiles, UtxoError> {
@@ -126,20 +185,29 @@ impl<S: UtxoStore> Api<S> {
 
     /// Lets a file follow its record, once that is made or refused: a prune or another service may have
     /// removed it meanwhile, or have made the record. A file that no record names goes if it is ours to
-    /// remove. Each looks again after what it did, so that whoever is last sees what the other one did.
-    async fn follow_record(&self, placed: &Placed) -> Result<(), UtxoError> {
-        let Placed { txid, kind, bytes, .. } = placed;
-        let mut is_ours = placed.is_new;
+    /// remove. Each looks again after what it did, so that whoever is last sees what the other one did. No
+    /// record is acknowledged without its file: one whose bytes only its teller has is answered as an error.
+    async fn follow_record(&self, placed: Placed) -> Result<(), UtxoError> {
+        let Placed { txid, kind, bytes, mut is_ours } = placed;
+        let with_bytes = bytes.is_some();
+        let went = || UtxoError::FileUnsettled {
+            name: file_name(txid, kind),
+            reason: "a prune or another service removed it while the record was made".into(),
+            with_bytes,
+            retryable: with_bytes,
+        };
         for _ in 0..LOOKS {
-            let is_named = self.is_named(*txid, *kind).await?;
-            match (is_named, self.place()?.has(*txid, *kind).await?) {
-                (true, false) => is_ours |= self.write_file(*txid, *kind, bytes).await?,
-                (false, true) if is_ours => self.place()?.take_back(*txid, *kind).await?,
+            let is_named = self.is_named(txid, kind).await?;
+            match (is_named, self.place()?.has(txid, kind).await?) {
+                (true, false) => {
+                    let bytes = bytes.as_ref().ok_or_else(went)?;
+                    is_ours |= self.write_file(txid, kind, bytes).await?;
+                }
+                (false, true) if is_ours => self.place()?.take_back(txid, kind).await?,
                 _ => return Ok(()),
             }
         }
-        let name = format!("{txid}.{}", kind.suffix());
-        Err(UtxoError::File { name, reason: "it and its record come and go; tell it again".into() })
+        Err(went())
     }
 
     async fn make(
@@ -151,69 +219,95 @@ impl<S: UtxoStore> Api<S> {
         let wanted: Vec<Wanted> =
             asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
         let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
-        let _turn = if with_files { Some(self.files.lock().await) } else { None };
+        let mut turn = if with_files { Some(self.files.lock().await) } else { None };
+        let mut none = Orphans::new();
+        let orphans = turn.as_deref_mut().unwrap_or(&mut none);
         let mut created = Vec::with_capacity(wanted.len());
-        let (mut txs, mut files) = (Vec::with_capacity(wanted.len()), Vec::new());
-        for one in wanted {
-            let placed = one.tx.mined.as_ref().map_or(Ok(()), |block| check_block(block, height));
+        let (mut txs, mut beside) = (Vec::with_capacity(wanted.len()), Vec::new());
+        for Wanted { tx, bytes } in wanted {
+            let placed = tx.mined.as_ref().map_or(Ok(()), |block| check_block(block, height));
             let seen_to = match placed {
-                Ok(()) => self.see_to_file(&one).await,
+                Ok(()) => self.see_to_file(&tx, bytes, orphans).await,
                 Err(error) => Err(error),
             };
-            let is_new = match seen_to {
-                Ok(is_new) => is_new,
-                Err(error) => {
-                    created.push(Some(refused(&error)));
-                    continue;
+            match seen_to {
+                Ok(one) => {
+                    created.push(None);
+                    beside.push(one);
+                    txs.push(tx);
                 }
-            };
-            created.push(None);
-            files.push(match (&one.tx.body, one.file) {
-                (Body::External(kind), Some(bytes)) => {
-                    Some(Placed { txid: one.tx.txid, kind: *kind, bytes, is_new })
-                }
-                _ => None,
-            });
-            txs.push(one.tx);
-        }
-        let made = self.service.pruner().store().create(txs, height).await;
-        let made = made.map_err(|error| failure::status(&error))?;
-        let mut answers = Vec::with_capacity(made.len());
-        for (mut answer, file) in made.into_iter().zip(files) {
-            if let Some(file) = file.filter(|file| answer.is_ok() || file.is_new)
-                && let Err(error) = self.follow_record(&file).await
-            {
-                tracing::warn!(txid = %file.txid, %error, "whether a file follows its record is not known");
-                // Told again, it is seen to.
-                answer = answer.and(Err(error));
+                Err(error) => created.push(Some(refused(&error))),
             }
-            answers.push(match answer {
-                Ok(Created::New) => pb::Created { outcome: Outcome::New.into(), error: None },
-                Ok(Created::WasThere) => {
-                    pb::Created { outcome: Outcome::WasThere.into(), error: None }
-                }
-                Err(error) => refused(&error),
-            });
+        }
+        let made = match self.service.pruner().store().create(txs, height).await {
+            Ok(made) => made,
+            Err(error) => {
+                let ours = beside.iter().filter_map(|one| match one {
+                    Beside::File(placed) if placed.is_ours => Some((placed.txid, placed.kind)),
+                    _ => None,
+                });
+                let room = MOST_ORPHANS.saturating_sub(orphans.len());
+                orphans.extend(ours.take(room));
+                return Err(failure::status(&error));
+            }
+        };
+        let mut answers = Vec::with_capacity(made.len());
+        for (made, beside) in made.into_iter().zip(beside) {
+            let file = beside.after(&made);
+            if turn.is_none() && file.is_some() {
+                turn = Some(self.files.lock().await);
+            }
+            answers.push(self.answer(made, file).await);
         }
         let mut answers = answers.into_iter();
         let created = created.into_iter().filter_map(|one| one.or_else(|| answers.next()));
         Ok(pb::CreateResponse { created: created.collect() })
     }
 
+    /// Lets the file of a transaction follow what became of its record, and tells it.
+    async fn answer(
+        &self,
+        mut made: Result<Created, UtxoError>,
+        file: Option<Placed>,
+    ) -> pb::Created {
+        if let Some(file) = file {
+            let (name, with_bytes) = (file_name(file.txid, file.kind), file.bytes.is_some());
+            if let Err(error) = self.follow_record(file).await {
+                tracing::warn!(name, %error, "whether a file follows its record is not known");
+                // Told again, it is seen to.
+                made = made.and(Err(unsettled(name, with_bytes, error)));
+            }
+        }
+        match made {
+            Ok(Created::New) => pb::Created { outcome: Outcome::New.into(), error: None },
+            Ok(Created::WasThere { .. }) => {
+                pb::Created { outcome: Outcome::WasThere.into(), error: None }
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
     async fn read(&self, txid: TxId, with_body: bool) -> Result<pb::GetResponse, UtxoError> {
-        let found = self.service.explain(txid).await?.ok_or(UtxoError::Unknown { txid })?;
+        let Some(found) = self.service.explain(txid).await? else {
+            return Err(match self.service.pruned_at(txid).await? {
+                Some(_) => UtxoError::Pruned { txid },
+                None => UtxoError::Unknown { txid },
+            });
+        };
         if found.cut {
             return Err(UtxoError::Pruned { txid });
         }
         let body = match found.external.filter(|_| with_body) {
             Some(kind) => {
                 let lacks = |reason: &str| UtxoError::File {
-                    name: format!("{txid}.{}", kind.suffix()),
+                    name: file_name(txid, kind),
                     reason: reason.into(),
                 };
+                // The record takes its part of an answer too.
+                let most = (self.message_bytes / 2) as u64;
                 let files = self.service.pruner().files();
                 let files = files.ok_or_else(|| lacks("no place of external files is set"))?;
-                files.get(txid, kind).await?.ok_or_else(|| lacks("it is not there"))?
+                files.get(txid, kind, most).await?.ok_or_else(|| lacks("it is not there"))?
             }
             None if with_body => found.body.clone(),
             None => Bytes::new(),

@@ -5,15 +5,13 @@ use secateur_utxo::{Record, Standing};
 
 use crate::ui::words::{count, plural};
 
-/// The sentences about a record, or about one that is not here. Its file is away where the place of files
-/// is not the one of this store.
+/// The sentences about a record. Its file is away where the place of files is not the one of this store.
 pub(super) fn verdict(
-    record: Option<&Record>,
+    record: &Record,
     stands: &Standing,
     safe: Height,
     is_away: bool,
 ) -> Vec<String> {
-    let Some(record) = record else { return vec![absent(stands.processed)] };
     let mut said = Vec::new();
     if record.cut {
         said.push(
@@ -61,8 +59,15 @@ pub(super) fn verdict(
     said
 }
 
-fn absent(processed: Option<Height>) -> String {
-    let upto = processed.map_or_else(
+/// The sentence about a record that is not here.
+pub(super) fn absent(pruned_at: Option<Height>, stands: &Standing) -> String {
+    if let Some(at) = pruned_at {
+        // An earlier version did not note it.
+        let by =
+            if at == 0 { String::new() } else { format!(" by a run up to height {}", count(at)) };
+        return format!("Its record was pruned{by}.");
+    }
+    let upto = stands.processed.map_or_else(
         || "no height is processed yet".to_owned(),
         |height| format!("heights up to {} are processed", count(height)),
     );
@@ -113,23 +118,25 @@ mod tests {
     #[test]
     fn every_reason_to_stay_is_told() {
         let stands = Standing { head: Some(20), processed: Some(19), ..Standing::default() };
-        let told = |record: Option<&Record>| verdict(record, &stands, 19, false).join(" ");
-        assert!(told(None).contains("heights up to 19 are processed"));
-        assert!(verdict(None, &Standing::default(), 0, false).join("").contains("no height"));
-        assert!(told(Some(&record())).contains("1 of its 2 outputs can still be spent"));
+        let told = |record: &Record| verdict(record, &stands, 19, false).join(" ");
+        assert!(absent(None, &stands).contains("heights up to 19 are processed"));
+        assert!(absent(None, &Standing::default()).contains("no height"));
+        assert!(absent(Some(18), &stands).contains("record was pruned by a run up to height 18"));
+        assert!(absent(Some(0), &stands).ends_with("record was pruned."));
+        assert!(told(&record()).contains("1 of its 2 outputs can still be spent"));
         let unmined = Record { blocks: Vec::new(), ..record() };
-        assert!(told(Some(&unmined)).contains("no block of the main chain holds it"));
+        assert!(told(&unmined).contains("no block of the main chain holds it"));
         let due = Record { delete_at_height: Some(19), ..record() };
-        assert!(told(Some(&due)).contains("goes with the next run"));
+        assert!(told(&due).contains("goes with the next run"));
         let later = Record { delete_at_height: Some(25), ..record() };
-        assert!(told(Some(&later)).contains("at height 25, in 5 blocks"));
+        assert!(told(&later).contains("at height 25, in 5 blocks"));
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
-        assert!(told(Some(&held)).contains("1 live unmined transaction"));
-        assert!(told(Some(&held)).contains("and held"));
-        let away = verdict(Some(&due), &stands, 19, true).join(" ");
+        assert!(told(&held).contains("1 live unmined transaction"));
+        assert!(told(&held).contains("and held"));
+        let away = verdict(&due, &stands, 19, true).join(" ");
         assert!(away.contains("place of files") && away.contains("and held"), "{away}");
         let kept = Record { preserve_until: Some(40), ..record() };
-        assert!(told(Some(&kept)).contains("preserved until height 40"));
-        assert!(told(Some(&Record { cut: true, ..due })).contains("nothing brings it back"));
+        assert!(told(&kept).contains("preserved until height 40"));
+        assert!(told(&Record { cut: true, ..due }).contains("nothing brings it back"));
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future;
 use secateur_sql::postgres::{GenericClient as _, Postgres, Transaction};
 use tokio_postgres::Row;
 
-use super::DOING;
+use super::{DOING, remember};
 use crate::codec;
 use crate::postgres::Key;
 use crate::postgres::rows::{kind, txid as decode_txid};
@@ -25,7 +25,8 @@ pub(in crate::postgres) const CUT: &str = "update utxo_txs t \
     set cut = true, delete_at = null, unmined_since = null \
     where id = any($1) and delete_at <= $2 and preserve_until is null and not cut \
     and ($3 or external is null) \
-    and not exists (select from utxo_holds where parent = t.id) returning id, txid, external";
+    and not exists (select from utxo_holds where parent = t.id) \
+    returning id, txid, external, (coinbase or conflicting) and spent > 0";
 pub(in crate::postgres) const WHY: &str = "select id, cut, preserve_until is not null, \
     coalesce(delete_at <= $2, false), \
     (select child from utxo_holds where parent = t.id limit 1) is not null, \
@@ -55,6 +56,13 @@ pub(super) async fn cut(
     )
     .await;
     let (cut, stay) = (cut.tried(DOING)?, stay.tried(DOING)?);
+    let mut nameless: Vec<Vec<u8>> = Vec::new();
+    for row in &cut {
+        if row.try_get(3).tried(DOING)? {
+            nameless.push(row.try_get(1).tried(DOING)?);
+        }
+    }
+    remember(&transaction, &nameless, height).await?;
     transaction.commit().await.tried(DOING)?;
     let doomed: HashMap<i64, Doomed<Key>> = cut.iter().map(doomed).collect::<Result<_, _>>()?;
     let mut fates = HashMap::new();

@@ -37,6 +37,9 @@ const LIGHT: i32 = 64;
 
 pub(super) const DROP_PAGES: &str = "delete from utxo_spender_pages where tx = any($1)";
 
+const REMEMBER: &str = "insert into utxo_pruned (txid, pruned_at) \
+    select txid, $2 from unnest($1::bytea[]) k (txid) on conflict (txid) do nothing";
+
 /// Deletes what may go at once, and cuts what may go otherwise.
 pub(super) async fn delete(
     database: &Postgres,
@@ -46,7 +49,7 @@ pub(super) async fn delete(
     let height = codec::stored(sweep.height)?;
     let due: Vec<Key> = keys.iter().filter(|key| key.height <= height).copied().collect();
     // It is not tried again: what it leaves is cut.
-    let went = range::delete(database, &due).await.map_err(Trip::into_error)?;
+    let went = range::delete(database, &due, height).await.map_err(Trip::into_error)?;
     let left: Vec<i64> = keys.iter().map(|key| key.id).filter(|id| !went.contains(id)).collect();
     let mut fates = HashMap::new();
     if !left.is_empty() {
@@ -64,6 +67,15 @@ pub(super) async fn delete(
 /// Removes the pages of records that go.
 async fn drop_pages(transaction: &Transaction<'_>, records: &[i64]) -> Result<(), Trip> {
     execute(transaction, DROP_PAGES, records.len(), &[&records]).await
+}
+
+/// Keeps in mind that records are pruned which nothing else would know, in the transaction that decides about them.
+async fn remember(
+    transaction: &Transaction<'_>,
+    nameless: &[Vec<u8>],
+    height: i64,
+) -> Result<(), Trip> {
+    execute(transaction, REMEMBER, nameless.len(), &[&nameless, &height]).await
 }
 
 /// Deletions need not be on the medium when they are acknowledged: what a power cut brings back goes

@@ -18,7 +18,7 @@ use futures_util::future;
 use secateur_sql::postgres::{GenericClient as _, Postgres, Transaction};
 use tokio_postgres::types::ToSql;
 
-use super::{DOING, LIGHT, drop_pages, ease};
+use super::{DOING, LIGHT, drop_pages, ease, remember};
 use crate::codec::PAGE_SLOTS;
 use crate::postgres::Key;
 use crate::postgres::rows::count;
@@ -33,7 +33,8 @@ pub(in crate::postgres) const DELETE_RANGE: &str = "delete from utxo_txs \
     where delete_at >= $1 and delete_at <= $3 \
     and (delete_at, id) >= ($1, $2) and (delete_at, id) <= ($3, $4) \
     and preserve_until is null and not cut and external is null \
-    and outputs <= 256 * $5::integer and id <> all($6::bigint[]) returning id, outputs";
+    and outputs <= 256 * $5::integer and id <> all($6::bigint[]) \
+    returning id, outputs, case when (coinbase or conflicting) and spent > 0 then txid end";
 pub(in crate::postgres) const HELD: &str =
     "select distinct parent from utxo_holds where parent = any($1)";
 
@@ -45,11 +46,23 @@ enum Attempt {
     Except(Vec<i64>),
 }
 
-/// Deletes what of these can go as a range, and answers what went.
-pub(super) async fn delete(database: &Postgres, keys: &[Key]) -> Result<HashSet<i64>, Trip> {
+/// A record that a range took with it.
+struct Gone {
+    id: i64,
+    outputs: u32,
+    /// Its id, if nothing else would know it.
+    nameless: Option<Vec<u8>>,
+}
+
+/// Deletes what of these can go as a range, at a height, and answers what went.
+pub(super) async fn delete(
+    database: &Postgres,
+    keys: &[Key],
+    height: i64,
+) -> Result<HashSet<i64>, Trip> {
     let mut except = Vec::new();
     loop {
-        match attempt(database, keys, &except).await {
+        match Box::pin(attempt(database, keys, height, &except)).await {
             Ok(Attempt::Went(went)) => return Ok(went),
             Ok(Attempt::Except(more)) => except.extend(more),
             // Somebody works on it; nothing was changed.
@@ -62,7 +75,12 @@ pub(super) async fn delete(database: &Postgres, keys: &[Key]) -> Result<HashSet<
     }
 }
 
-async fn attempt(database: &Postgres, keys: &[Key], except: &[i64]) -> Result<Attempt, Trip> {
+async fn attempt(
+    database: &Postgres,
+    keys: &[Key],
+    height: i64,
+    except: &[i64],
+) -> Result<Attempt, Trip> {
     let place = |key: &&Key| (key.height, key.id);
     let (Some(first), Some(last)) = (keys.iter().min_by_key(place), keys.iter().max_by_key(place))
     else {
@@ -80,16 +98,18 @@ async fn attempt(database: &Postgres, keys: &[Key], except: &[i64]) -> Result<At
     patience.tried(DOING)?;
     let went = went?;
     let wanted: HashSet<i64> = keys.iter().map(|key| key.id).collect();
-    let ids: Vec<i64> = went.iter().map(|(id, _)| *id).collect();
+    let ids: Vec<i64> = went.iter().map(|gone| gone.id).collect();
     let others: Vec<i64> = ids.iter().copied().filter(|id| !wanted.contains(id)).collect();
     if !others.is_empty() {
         return Ok(Attempt::Except(others));
     }
-    let paged = went.iter().filter(|(_, outputs)| *outputs > PAGE_SLOTS);
-    let paged: Vec<i64> = paged.map(|(id, _)| *id).collect();
-    let (held, dropped, eased) = future::join3(
+    let paged = went.iter().filter(|gone| gone.outputs > PAGE_SLOTS);
+    let paged: Vec<i64> = paged.map(|gone| gone.id).collect();
+    let nameless: Vec<Vec<u8>> = went.into_iter().filter_map(|gone| gone.nameless).collect();
+    let (held, dropped, remembered, eased) = future::join4(
         held(&transaction, &ids),
         drop_pages(&transaction, &paged),
+        remember(&transaction, &nameless, height),
         ease(&transaction),
     )
     .await;
@@ -97,20 +117,22 @@ async fn attempt(database: &Postgres, keys: &[Key], except: &[i64]) -> Result<At
     if !held.is_empty() {
         return Ok(Attempt::Except(held));
     }
-    dropped.and(eased)?;
+    dropped.and(remembered).and(eased)?;
     transaction.commit().await.tried(DOING)?;
     Ok(Attempt::Went(ids.into_iter().collect()))
 }
 
-/// Answers what went, each with the number of its outputs.
+/// Answers what went.
 async fn delete_range(
     transaction: &Transaction<'_>,
     range: [&(dyn ToSql + Sync); 6],
-) -> Result<Vec<(i64, u32)>, Trip> {
+) -> Result<Vec<Gone>, Trip> {
     let delete = transaction.prepare_cached(DELETE_RANGE).await.tried(DOING)?;
     let rows = transaction.query(&delete, &range).await.tried(DOING)?;
     let decode = |row: &tokio_postgres::Row| {
-        Ok((row.try_get(0).tried(DOING)?, count(row.try_get(1).tried(DOING)?)?))
+        let outputs = count(row.try_get(1).tried(DOING)?)?;
+        let nameless = row.try_get(2).tried(DOING)?;
+        Ok(Gone { id: row.try_get(0).tried(DOING)?, outputs, nameless })
     };
     rows.iter().map(decode).collect()
 }
