@@ -11,6 +11,7 @@ mod plans;
 mod read;
 mod rows;
 mod schema;
+mod settled;
 mod steps;
 mod sweep;
 mod trip;
@@ -28,6 +29,7 @@ use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmine
 use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
 
 use pace::Pace;
+use settled::Looker;
 use trip::retried;
 
 /// Past jobs that are kept.
@@ -205,8 +207,7 @@ impl UtxoStore for PostgresStore {
         deep: Option<Height>,
         batch: usize,
     ) -> Result<Vec<bool>, UtxoError> {
-        let read = async { read::unstable(&self.client().await?, &keys, deep, batch).await };
-        self.pace.sweep(read).await
+        Looker { database: &self.database, pace: &self.pace, deep, batch }.unstable(&keys).await
     }
 
     async fn delete(&self, keys: Vec<Key>, sweep: Sweep) -> Result<Vec<Fate<Key>>, UtxoError> {

@@ -3,7 +3,7 @@
 
 use secateur_sql::postgres::{Address, Client, PostgresOptions};
 
-use super::{PostgresStore, read, rows, steps, sweep};
+use super::{PostgresStore, read, rows, settled, steps, sweep};
 use crate::rule::Rules;
 use fixture::database;
 
@@ -56,10 +56,10 @@ async fn nothing_that_a_prune_asks_reads_a_table_from_end_to_end() {
         read::GET,
         read::OLD_UNMINED,
         read::DUE,
-        read::SPENDERS,
-        read::MORE_SPENDERS,
+        settled::SPENDERS,
+        settled::MORE_SPENDERS,
         read::HERE,
-        read::UNSETTLED,
+        settled::UNSETTLED,
         read::DOOMED,
         read::EXTERNAL,
         read::COUNTS,

@@ -1,7 +1,7 @@
-//! What is asked of the database. Each question is one statement, and so answered from one state of it;
-//! only [`unstable`] asks several times.
+//! What is asked of the database. Each question is one statement, and so answered from one state of it; what asks
+//! several times is in `settled`.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -21,8 +21,6 @@ use super::rows::{bytes_of, count, kind, limited, txid as decode_txid};
 use super::{Key, Mark};
 
 const DOING: &str = "reading records";
-/// Pages of spenders that are read at once.
-const PAGES_AT_ONCE: i64 = 256;
 /// Spenders that are asked for at once.
 const SPENDERS_AT_ONCE: usize = 10_000;
 
@@ -37,13 +35,8 @@ pub(super) const OLD_UNMINED: &str = "select unmined_since, id, txid, inputs fro
     order by unmined_since, id limit $4";
 pub(super) const DUE: &str = "select delete_at, id from utxo_txs \
     where delete_at <= $1 and (delete_at, id) > ($2, $3) order by delete_at, id limit $4";
-pub(super) const SPENDERS: &str = "select id, outputs, spenders from utxo_txs where id = any($1)";
-pub(super) const MORE_SPENDERS: &str = "select tx, page, spenders from utxo_spender_pages \
-    where tx = any($1) and (tx, page) > ($2, $3) order by tx, page limit $4";
 pub(super) const PRUNED_AT: &str = "select pruned_at from utxo_pruned where txid = $1";
 pub(super) const HERE: &str = "select txid from utxo_txs where txid = any($1) and not cut";
-pub(super) const UNSETTLED: &str = "select txid from utxo_txs where txid = any($1) and not cut \
-    and coalesce(mined_at > $2, true)";
 pub(super) const DOOMED: &str = "select id, txid, external from utxo_txs where cut and ($1 or external is null) \
     and id > $3 order by id limit $2";
 /// Newest first, as far as one can tell from an index by delete-at-height.
@@ -75,7 +68,7 @@ pub(super) const SIZES: &str = "select records, \
         where schemaname = current_schema and tablename = 'utxo_txs') w";
 
 /// The rows of a statement.
-async fn query(
+pub(super) async fn query(
     client: &Client,
     sql: &str,
     params: &[&(dyn ToSql + Sync)],
@@ -84,7 +77,7 @@ async fn query(
     Ok(client.query(&statement, params).await.told(DOING)?)
 }
 
-fn field<'a, T: tokio_postgres::types::FromSql<'a>>(
+pub(super) fn field<'a, T: tokio_postgres::types::FromSql<'a>>(
     row: &'a Row,
     at: usize,
 ) -> Result<T, UtxoError> {
@@ -202,80 +195,6 @@ pub(super) async fn due(
         Ok((Key { height: field(row, 0)?, id: field(row, 1)? }, 0))
     })
     .await
-}
-
-/// What is being found out about spenders, in questions of at most so many.
-struct Spenders<'a> {
-    client: &'a Client,
-    deep: Option<i64>,
-    batch: usize,
-    /// Who is asked about, and whose spenders they are.
-    asked: Vec<(TxId, i64)>,
-    unstable: HashSet<i64>,
-}
-
-impl Spenders<'_> {
-    async fn add(&mut self, id: i64, slots: Vec<Slot>) -> Result<(), UtxoError> {
-        for slot in slots {
-            let Slot::Spent { by, .. } = slot else { continue };
-            self.asked.push((by, id));
-            if self.asked.len() >= self.batch.max(1) {
-                self.ask().await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn ask(&mut self) -> Result<(), UtxoError> {
-        let mut asked = std::mem::take(&mut self.asked);
-        if asked.is_empty() {
-            return Ok(());
-        }
-        asked.sort_unstable();
-        let mut txids = bytes_of(asked.iter().map(|(txid, _)| txid));
-        txids.dedup();
-        // One that is not here was pruned, and so was settled before.
-        let unsettled = query(self.client, UNSETTLED, &[&txids, &self.deep]).await?;
-        let unsettled = unsettled.iter().map(|row| decode_txid(field(row, 0)?));
-        let unsettled: HashSet<TxId> = unsettled.collect::<Result<_, _>>()?;
-        let whose = asked.iter().filter(|(txid, _)| unsettled.contains(txid));
-        self.unstable.extend(whose.map(|(_, id)| *id));
-        Ok(())
-    }
-}
-
-pub(super) async fn unstable(
-    client: &Client,
-    keys: &[Key],
-    deep: Option<Height>,
-    batch: usize,
-) -> Result<Vec<bool>, UtxoError> {
-    let deep = deep.map(codec::stored).transpose()?;
-    let (asked, unstable) = (Vec::new(), HashSet::new());
-    let mut spenders = Spenders { client, deep, batch, asked, unstable };
-    let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
-    let mut totals = BTreeMap::new();
-    for row in query(client, SPENDERS, &[&ids]).await? {
-        let (id, outputs) = (field(&row, 0)?, count(field(&row, 1)?)?);
-        spenders.add(id, codec::Page::decode(field(&row, 2)?, outputs, 0)?.all()?).await?;
-        if pages(outputs) > 1 {
-            totals.insert(id, outputs);
-        }
-    }
-    let ids: Vec<i64> = totals.keys().copied().collect();
-    let mut from = (!ids.is_empty()).then_some((0_i64, 0_i32));
-    while let Some((tx, page)) = from.take() {
-        let rows = query(client, MORE_SPENDERS, &[&ids, &tx, &page, &PAGES_AT_ONCE]).await?;
-        for row in &rows {
-            let (id, page) = (field(row, 0)?, field(row, 1)?);
-            let outputs = totals.get(&id).copied().unwrap_or_default();
-            let slots = codec::Page::decode(field(row, 2)?, outputs, count(page)?)?.all()?;
-            spenders.add(id, slots).await?;
-            from = Some((id, page));
-        }
-    }
-    spenders.ask().await?;
-    Ok(keys.iter().map(|key| spenders.unstable.contains(&key.id)).collect())
 }
 
 pub(super) async fn doomed(

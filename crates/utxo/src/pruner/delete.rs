@@ -1,5 +1,6 @@
 //! Phase 2: records that are due go, chunk by chunk.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 
 use futures_util::future::OptionFuture;
@@ -15,31 +16,61 @@ use crate::store::{Doomed, Fate, Kept, Page, Sweep, UtxoStore};
 /// External files that are removed at the same time in one chunk.
 const FILES_AT_ONCE: usize = 16;
 
+/// Chunks whose spenders are looked at together in defensive mode: neighbours have children in common, and each
+/// of those is asked for once.
+const LOOKED_AT_TOGETHER: usize = 32;
+
+/// How records flow through a run: listed in pages, looked at, and deleted in chunks.
+struct Flow {
+    /// Records in a page.
+    page: usize,
+    /// Records in a chunk.
+    chunk: usize,
+    /// Chunks that go beside each other.
+    beside: usize,
+}
+
 impl<S: UtxoStore> Pruner<S> {
+    fn flow(&self) -> Flow {
+        let Settings { chunk_size, chunk_group_limit, defensive, .. } = self.settings;
+        match self.store.chunks_together() {
+            together if together > 1 && chunk_group_limit > 1 => {
+                let page = chunk_size * together;
+                Flow { page, chunk: page, beside: 1 }
+            }
+            _ => {
+                let pages = if defensive { LOOKED_AT_TOGETHER } else { 1 };
+                Flow { page: chunk_size * pages, chunk: chunk_size, beside: chunk_group_limit }
+            }
+        }
+    }
+
     /// Deletes what is due up to a height.
     pub(super) async fn delete_due(&self, height: Height, limits: &Limits) -> Result<(), Ended> {
         let due = self.store.counts(height).await?.due;
         self.board.enter(Phase::Delete, due);
         let sweep = Sweep { height, external: self.is_right_place(height).await? };
         self.finish_doomed(sweep.external, limits).await?;
-        let Settings { chunk_size, chunk_group_limit, .. } = self.settings;
-        // Of two that go together one is listed and looked at while the other is deleted.
-        let (page, beside) = match self.store.chunks_together() {
-            together if together > 1 && chunk_group_limit > 1 => (chunk_size * together, 2),
-            _ => (chunk_size, chunk_group_limit),
-        };
-        let list = |after| self.store.due(height, after, page);
+        let Flow { page, chunk, beside } = self.flow();
+        let list = |after| self.list(sweep, after, page);
         let mut running = FuturesUnordered::new();
         let mut ended = Ok(());
-        // The next page is listed while chunks are under way, and waits until there is room for it.
+        // The next page is listed and looked at while chunks are under way, and waits until there is room for it.
         let mut listing = pin!(OptionFuture::from(Some(list(None))));
         let mut listed: Option<Page<_, _>> = None;
+        let mut chunks = VecDeque::new();
         loop {
-            if let Some(page) = listed.take_if(|_| running.len() < beside) {
-                listing.set(page.next.map(|next| list(Some(next))).into());
+            if let Some(page) = listed.take_if(|_| chunks.is_empty()) {
+                // Also where nothing of a page may go.
                 ended = ended.and_then(|()| limits.check());
+                listing.set(page.next.map(|next| list(Some(next))).into());
+                chunks.extend(page.items.chunks(chunk).map(<[_]>::to_vec));
+            }
+            while ended.is_ok() && running.len() < beside {
+                let Some(chunk) = chunks.pop_front() else { break };
+                ended = limits.check();
                 if ended.is_ok() {
-                    running.push(self.chunk(page.items, sweep));
+                    running.push(self.chunk(chunk, sweep));
                 }
             }
             tokio::select! {
@@ -58,12 +89,22 @@ impl<S: UtxoStore> Pruner<S> {
         }
     }
 
-    async fn chunk(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<(), UtxoError> {
-        if keys.is_empty() {
-            return Ok(());
+    /// A page of records that are due, in defensive mode without those that have an unsettled spender.
+    async fn list(
+        &self,
+        sweep: Sweep,
+        after: Option<S::Mark>,
+        most: usize,
+    ) -> Result<Page<S::Key, S::Mark>, UtxoError> {
+        let mut page = self.store.due(sweep.height, after, most).await?;
+        if self.settings.defensive {
+            page.items = self.stable(page.items, sweep).await?;
         }
+        Ok(page)
+    }
+
+    async fn chunk(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<(), UtxoError> {
         let began = Instant::now();
-        let keys = if self.settings.defensive { self.stable(keys, sweep).await? } else { keys };
         let fates = self.store.delete(keys, sweep).await?;
         let mut doomed = Vec::new();
         self.board.count(|done| {

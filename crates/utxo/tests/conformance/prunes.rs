@@ -190,6 +190,17 @@ where
     assert_eq!((job.done.deleted, job.done.kept.get(&Kept::Unstable)), (2, Some(&1)));
     assert!(!is_here(store, 2).await, "its child is ten deep");
     assert!(is_here(store, 3).await, "its child is nine deep");
+    // It can be stopped also where nothing may go.
+    let (stop, stopped) = watch::channel(false);
+    let faulty = Faulty::new(store.clone(), move |name| {
+        if name == "unstable" {
+            stop.send_replace(true);
+        }
+        None
+    });
+    let defensive = Settings { defensive: true, ..settings() };
+    let (job, _) = self::pruner(&faulty, None, defensive).run(at(18), stopped).await.unwrap();
+    assert_eq!((job.outcome, job.done.kept.get(&Kept::Unstable)), (Outcome::Cancelled, Some(&1)));
     assert_eq!(run(&pruner, at(19)).await.done.deleted, 1);
     assert!(!is_here(store, 3).await);
 }
