@@ -196,3 +196,26 @@ async fn a_refused_transaction_takes_its_own_file_with_it_and_nobody_else_s() {
     assert!(file.exists(), "somebody put it there");
     served.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_begun_to_be_created_is_ended_after_its_caller_has_gone() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    let place = home.data.join("utxo/files");
+    let last = 500;
+    let told = (1..=last).map(|n| large(coinbase(n, 1, 1))).collect();
+    let request = served.asked(pb::CreateRequest { height: 1, transactions: told });
+    let mut store = served.store();
+    let call = tokio::spawn(async move { store.create(request).await.map(drop) });
+    let begun = async {
+        while names(&place).len() < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, begun).await.expect("the first files");
+    call.abort();
+    let ended = async { while !served.is_here(last).await {} };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the last record");
+    all_follow(&served, 1..=last).await;
+    served.stop();
+}

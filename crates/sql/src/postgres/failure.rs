@@ -17,9 +17,15 @@ fn may_pass(state: &SqlState) -> bool {
         || [SqlState::LOCK_NOT_AVAILABLE, SqlState::READ_ONLY_SQL_TRANSACTION].contains(state)
 }
 
-/// An error of the connection or of a statement.
-fn failure(doing: &str, error: &tokio_postgres::Error) -> SqlError {
+/// What is known where the server refused, or was never asked.
+const NOT_DONE: &str = "nothing of it was written";
+/// What is known where a connection broke: the answer may have been on its way.
+const LOST: &str = "whether it was done is not known";
+
+/// An error of the connection or of a statement. Without an answer of the server this is what is known.
+fn failure(doing: &str, error: &tokio_postgres::Error, unanswered: &str) -> SqlError {
     let is_full = error.code() == Some(&SqlState::DISK_FULL);
+    let known = if error.as_db_error().is_some() { NOT_DONE } else { unanswered };
     let (reason, retryable) = if let Some(db) = error.as_db_error() {
         let hint = db.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let text = format!("{} [{}]{hint}", db.message(), db.code().code());
@@ -36,7 +42,7 @@ fn failure(doing: &str, error: &tokio_postgres::Error) -> SqlError {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         (format!("{error}{cause}"), !lasting)
     };
-    let reason = format!("PostgreSQL, while {doing}: {reason}; nothing of it was written");
+    let reason = format!("PostgreSQL, while {doing}: {reason}; {known}");
     if is_full { SqlError::Full { reason } } else { SqlError::Failed { reason, retryable } }
 }
 
@@ -45,7 +51,7 @@ pub(super) fn no_connection(shown: &str, error: PoolError) -> SqlError {
     let doing = format!("connecting to {shown}");
     match error {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-            failure(&doing, &error)
+            failure(&doing, &error, NOT_DONE)
         }
         PoolError::Timeout(_) => SqlError::Failed {
             reason: format!("PostgreSQL, while {doing}: no connection in time"),
@@ -63,6 +69,6 @@ pub trait Told<T> {
 
 impl<T> Told<T> for Result<T, tokio_postgres::Error> {
     fn told(self, doing: &str) -> Result<T, SqlError> {
-        self.map_err(|error| failure(doing, &error))
+        self.map_err(|error| failure(doing, &error, LOST))
     }
 }

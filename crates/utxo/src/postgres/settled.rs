@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::future;
 use secateur_core::Height;
 use secateur_sql::postgres::Postgres;
 use tokio_postgres::Row;
@@ -22,6 +22,8 @@ use crate::types::{Slot, TxId};
 
 /// Records whose first pages are read at once.
 const READ_AT_ONCE: usize = 1000;
+/// Records whose further pages are read together.
+const WIDE_AT_ONCE: usize = 100;
 /// Further pages that are read at once.
 const PAGES_AT_ONCE: i64 = 256;
 /// Questions beside each other.
@@ -58,31 +60,46 @@ impl Looker<'_> {
     pub(super) async fn unstable(&self, keys: &[Key]) -> Result<Vec<bool>, UtxoError> {
         let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
         let mut found = Found::default();
-        let mut wide = BTreeMap::new();
-        let reads: Vec<_> = ids.chunks(READ_AT_ONCE).map(|ids| self.first_pages(ids)).collect();
-        let mut reads = stream::iter(reads).buffered(BESIDE);
-        while let Some(rows) = reads.try_next().await? {
-            for row in &rows {
+        for some in ids.chunks(READ_AT_ONCE * BESIDE) {
+            // All of them end before anything else is asked: one that had its turn, and that nobody went on
+            // with, would keep the others from theirs.
+            let reads: Vec<_> =
+                some.chunks(READ_AT_ONCE).map(|ids| self.first_pages(ids)).collect();
+            let rows = future::try_join_all(reads).await?;
+            let mut wide = BTreeMap::new();
+            for row in rows.iter().flatten() {
                 let (id, outputs) = (field(row, 0)?, count(field(row, 1)?)?);
                 self.collect(&mut found, id, (outputs, 0), field(row, 2)?).await?;
                 if pages(outputs) > 1 {
                     wide.insert(id, outputs);
                 }
             }
-        }
-        let ids: Vec<i64> = wide.keys().copied().collect();
-        let mut from = (!ids.is_empty()).then_some((0_i64, 0_i32));
-        while let Some((tx, page)) = from.take() {
-            let rows = self.ask(MORE_SPENDERS, &[&ids, &tx, &page, &PAGES_AT_ONCE]).await?;
-            for row in &rows {
-                let (id, page) = (field(row, 0)?, field(row, 1)?);
-                let outputs = wide.get(&id).copied().unwrap_or_default();
-                self.collect(&mut found, id, (outputs, count(page)?), field(row, 2)?).await?;
-                from = Some((id, page));
-            }
+            self.further_pages(&mut found, &wide).await?;
         }
         self.judge(&mut found).await?;
         Ok(keys.iter().map(|key| found.unstable.contains(&key.id)).collect())
+    }
+
+    /// Takes in the spenders of all but the first pages of records with more, whose outputs are told.
+    async fn further_pages(
+        &self,
+        found: &mut Found,
+        wide: &BTreeMap<i64, u32>,
+    ) -> Result<(), UtxoError> {
+        let ids: Vec<i64> = wide.keys().copied().collect();
+        for ids in ids.chunks(WIDE_AT_ONCE) {
+            let mut from = Some((0_i64, 0_i32));
+            while let Some((tx, page)) = from.take() {
+                let rows = self.ask(MORE_SPENDERS, &[&ids, &tx, &page, &PAGES_AT_ONCE]).await?;
+                for row in &rows {
+                    let (id, page) = (field(row, 0)?, field(row, 1)?);
+                    let outputs = wide.get(&id).copied().unwrap_or_default();
+                    self.collect(found, id, (outputs, count(page)?), field(row, 2)?).await?;
+                    from = Some((id, page));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One question, when its turn comes.
@@ -120,10 +137,12 @@ impl Looker<'_> {
         collected.sort_unstable();
         let mut txids = bytes_of(collected.iter().map(|(txid, _)| txid));
         txids.dedup();
-        let asked: Vec<_> =
-            txids.chunks(self.batch.max(1)).map(|txids| self.unsettled(txids)).collect();
-        let asked = stream::iter(asked).buffer_unordered(BESIDE);
-        let unsettled: HashSet<TxId> = asked.try_concat().await?.into_iter().collect();
+        let batches: Vec<_> = txids.chunks(self.batch.max(1)).collect();
+        let mut unsettled = HashSet::new();
+        for some in batches.chunks(BESIDE) {
+            let asked: Vec<_> = some.iter().map(|txids| self.unsettled(txids)).collect();
+            unsettled.extend(future::try_join_all(asked).await?.into_iter().flatten());
+        }
         if !unsettled.is_empty() {
             let whose = collected.iter().filter(|(txid, _)| unsettled.contains(txid));
             found.unstable.extend(whose.map(|(_, id)| *id));

@@ -16,9 +16,9 @@ use crate::store::{Doomed, Fate, Kept, Page, Sweep, UtxoStore};
 /// External files that are removed at the same time in one chunk.
 const FILES_AT_ONCE: usize = 16;
 
-/// Chunks whose spenders are looked at together in defensive mode: neighbours have children in common, and each
-/// of those is asked for once.
-const LOOKED_AT_TOGETHER: usize = 32;
+/// Records whose spenders are looked at together in defensive mode, unless a chunk has more: neighbours have
+/// children in common, and each of those is asked for once.
+const LOOKED_AT_TOGETHER: usize = 32_000;
 
 /// How records flow through a run: listed in pages, looked at, and deleted in chunks.
 struct Flow {
@@ -39,8 +39,8 @@ impl<S: UtxoStore> Pruner<S> {
                 Flow { page, chunk: page, beside: 1 }
             }
             _ => {
-                let pages = if defensive { LOOKED_AT_TOGETHER } else { 1 };
-                Flow { page: chunk_size * pages, chunk: chunk_size, beside: chunk_group_limit }
+                let chunks = if defensive { (LOOKED_AT_TOGETHER / chunk_size).max(1) } else { 1 };
+                Flow { page: chunk_size * chunks, chunk: chunk_size, beside: chunk_group_limit }
             }
         }
     }
@@ -51,8 +51,8 @@ impl<S: UtxoStore> Pruner<S> {
         self.board.enter(Phase::Delete, due);
         let sweep = Sweep { height, external: self.is_right_place(height).await? };
         self.finish_doomed(sweep.external, limits).await?;
-        let Flow { page, chunk, beside } = self.flow();
-        let list = |after| self.list(sweep, after, page);
+        let flow = self.flow();
+        let list = |after| self.list(sweep, after, &flow);
         let mut running = FuturesUnordered::new();
         let mut ended = Ok(());
         // The next page is listed and looked at while chunks are under way, and waits until there is room for it.
@@ -64,14 +64,18 @@ impl<S: UtxoStore> Pruner<S> {
                 // Also where nothing of a page may go.
                 ended = ended.and_then(|()| limits.check());
                 listing.set(page.next.map(|next| list(Some(next))).into());
-                chunks.extend(page.items.chunks(chunk).map(<[_]>::to_vec));
+                chunks.extend(page.items);
             }
-            while ended.is_ok() && running.len() < beside {
+            while ended.is_ok() && running.len() < flow.beside {
                 let Some(chunk) = chunks.pop_front() else { break };
                 ended = limits.check();
                 if ended.is_ok() {
                     running.push(self.chunk(chunk, sweep));
                 }
+            }
+            if ended.is_err() {
+                // Nobody goes on with it, and it may have a turn that what is under way waits for.
+                listing.set(None.into());
             }
             tokio::select! {
                 // What is under way ends in order even when something else failed.
@@ -89,18 +93,26 @@ impl<S: UtxoStore> Pruner<S> {
         }
     }
 
-    /// A page of records that are due, in defensive mode without those that have an unsettled spender.
+    /// A page of records that are due, in chunks; in defensive mode without those that have an unsettled
+    /// spender. A chunk is what stands together, however much of it is left.
     async fn list(
         &self,
         sweep: Sweep,
         after: Option<S::Mark>,
-        most: usize,
-    ) -> Result<Page<S::Key, S::Mark>, UtxoError> {
-        let mut page = self.store.due(sweep.height, after, most).await?;
-        if self.settings.defensive {
-            page.items = self.stable(page.items, sweep).await?;
-        }
-        Ok(page)
+        flow: &Flow,
+    ) -> Result<Page<Vec<S::Key>, S::Mark>, UtxoError> {
+        let Page { items, next } = self.store.due(sweep.height, after, flow.page).await?;
+        let settled = if self.settings.defensive {
+            self.settled(&items, sweep).await?
+        } else {
+            vec![true; items.len()]
+        };
+        let chunks = items.chunks(flow.chunk).zip(settled.chunks(flow.chunk));
+        let chunks = chunks.map(|(keys, settled)| {
+            let goes = keys.iter().zip(settled).filter(|(_, settled)| **settled);
+            goes.map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        });
+        Ok(Page { items: chunks.filter(|chunk| !chunk.is_empty()).collect(), next })
     }
 
     async fn chunk(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<(), UtxoError> {
@@ -122,21 +134,20 @@ impl<S: UtxoStore> Pruner<S> {
         Ok(())
     }
 
-    /// Those whose spenders are all settled.
-    async fn stable(&self, mut keys: Vec<S::Key>, sweep: Sweep) -> Result<Vec<S::Key>, UtxoError> {
+    /// Whether the spenders of each are all settled.
+    async fn settled(&self, keys: &[S::Key], sweep: Sweep) -> Result<Vec<bool>, UtxoError> {
         let retention = self.store.rules().block_height_retention;
         let deep = sweep.height.checked_sub(retention);
         let batch = self.settings.defensive_batch_read;
-        let marks = self.store.unstable(keys.clone(), deep, batch).await?;
-        let before = keys.len();
-        let mut marks = marks.into_iter();
-        keys.retain(|_| !marks.next().unwrap_or(true));
-        let unstable = (before - keys.len()) as u64;
+        let mut marks = self.store.unstable(keys.to_vec(), deep, batch).await?.into_iter();
+        // What a store says nothing of stays.
+        let settled: Vec<bool> = keys.iter().map(|_| !marks.next().unwrap_or(true)).collect();
+        let unstable = settled.iter().filter(|settled| !**settled).count() as u64;
         if unstable > 0 {
             tracing::debug!(unstable, "records stay: a spender of theirs is not settled");
             self.board.count(|done| done.keep(Kept::Unstable, unstable));
         }
-        Ok(keys)
+        Ok(settled)
     }
 
     /// Removes files, then the records whose files are gone.

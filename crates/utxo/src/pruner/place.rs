@@ -57,10 +57,21 @@ impl<S: UtxoStore> Pruner<S> {
             *self.place_seen.lock() = Some(Instant::now());
             return Ok(());
         }
-        Err(UtxoError::File {
-            name: files.address().to_owned(),
-            reason: format!("it does not carry the mark of this store's files; {ADVICE}"),
-        })
+        Err(unmarked(files))
+    }
+
+    /// Whether this can be the place, for those who leave things as they are: nothing is marked.
+    pub async fn peek_at_place(&self) -> Result<(), UtxoError> {
+        let Some(files) = &self.files else { return Ok(()) };
+        match (self.store.note(MARK).await?, files.mark().await?) {
+            (Some(known), Some(carried)) if known == carried => Ok(()),
+            (None, Some(carried)) => match self.store.note(STORE).await? {
+                Some(store) if carried.starts_with(&store) => Ok(()),
+                _ => Err(another_stores(files)),
+            },
+            (None, None) if self.is_proved(files, None).await? => Ok(()),
+            _ => Err(unmarked(files)),
+        }
     }
 
     /// Whether records with external files may go: this is the place of their files.
@@ -158,6 +169,13 @@ impl<S: UtxoStore> Pruner<S> {
             return Ok(true);
         }
         files.prove(&sample).await
+    }
+}
+
+fn unmarked(files: &ExternalFiles) -> UtxoError {
+    UtxoError::File {
+        name: files.address().to_owned(),
+        reason: format!("it does not carry the mark of this store's files; {ADVICE}"),
     }
 }
 

@@ -204,7 +204,7 @@ impl<S: UtxoStore> Service<S> {
                 _ => {}
             }
             if down.is_none() {
-                self.look_after_place().await;
+                self.look_after_place(self.0.pruner.look_at_place()).await;
             }
             self.show();
             tokio::time::sleep(LOOK.0).await;
@@ -212,8 +212,8 @@ impl<S: UtxoStore> Service<S> {
     }
 
     /// Keeps in mind whether new external files may go to their place.
-    async fn look_after_place(&self) {
-        let wrong = match timeout(LOOK.1, self.0.pruner.look_at_place()).await {
+    async fn look_after_place(&self, look: impl Future<Output = Result<(), UtxoError>>) {
+        let wrong = match timeout(LOOK.1, look).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
@@ -416,10 +416,10 @@ impl<S: UtxoStore> Service<S> {
         };
         let pruner = &self.0.pruner;
         let counts = self.count().await?;
-        // Where nobody runs it, as in a command, nobody has looked.
+        // Where nobody runs it, as in a command, nobody has looked; and whoever only asks changes nothing.
         let is_seen = self.0.state.lock().place_seen;
         if !is_seen {
-            self.look_after_place().await;
+            self.look_after_place(pruner.peek_at_place()).await;
             self.show();
         }
         let state = self.0.state.lock();

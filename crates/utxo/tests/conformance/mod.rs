@@ -88,6 +88,7 @@ macro_rules! conformance {
             a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it,
             a_place_is_one_store_s_and_is_marked_for_it_also_after_a_crash,
             all_who_look_at_a_new_place_at_the_same_time_find_it_right,
+            whoever_only_peeks_at_a_place_marks_nothing,
         ]);
     };
     (@cases $open:path, $how:tt, $theme:ident: [$($case:ident,)*]) => {

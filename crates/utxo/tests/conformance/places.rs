@@ -327,3 +327,32 @@ pub async fn all_who_look_at_a_new_place_at_the_same_time_find_it_right<S, F>(
         }
     }
 }
+
+pub async fn whoever_only_peeks_at_a_place_marks_nothing<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let (home, other) = (open(RULES).await, open(RULES).await);
+    let dir = tempfile::tempdir().unwrap();
+    let (path, away) = (dir.path().join("files"), dir.path().join("away"));
+    let files = place(&path);
+    let of = |store: &S| pruner(store, Some(files.clone()), settings());
+    of(&home.store).peek_at_place().await.unwrap();
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    for note in ["store_id", "files_mark"] {
+        assert_eq!(home.store.note(note).await.unwrap(), None);
+    }
+    // Whatever may still become the place of a store with files does not have them.
+    coins(&other.store, 1).await;
+    add(&other.store, 6, vec![external(pays(2, &[(1, 0)], 0))]).await;
+    of(&other.store).peek_at_place().await.unwrap_err();
+    of(&home.store).check_place().await.unwrap();
+    of(&home.store).peek_at_place().await.unwrap();
+    let refused = of(&other.store).peek_at_place().await.unwrap_err();
+    assert!(refused.to_string().contains("another store"), "{refused}");
+    std::fs::rename(path.join("secateur-place"), &away).unwrap();
+    let refused = of(&home.store).peek_at_place().await.unwrap_err();
+    assert!(refused.to_string().contains("does not carry the mark"), "{refused}");
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+}

@@ -9,6 +9,7 @@
 
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod defensive;
 #[path = "../../../sql/tests/it/fixture.rs"]
 #[allow(dead_code, reason = "the tests of other crates use the rest")]
 mod fixture;

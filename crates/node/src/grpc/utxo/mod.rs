@@ -1,6 +1,7 @@
 //! `secateur.utxo.v1` and `pruner`: the UTXO service's own words. What they do is `secateur-utxo`'s.
 
 mod convert;
+mod create;
 mod failure;
 mod pruner;
 mod store;
@@ -14,7 +15,7 @@ use secateur_proto::teranode::pruner::pruner_api_server::{self, PrunerApiServer}
 use secateur_proto::utxo::v1::pruner_server::{self, PrunerServer};
 use secateur_proto::utxo::v1::store_server::{self, StoreServer};
 use secateur_utxo::{Service, Standing, UtxoStore};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
@@ -24,7 +25,7 @@ use tonic_health::server::HealthReporter;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use self::store::Orphans;
+use self::create::{MOST_CREATIONS, Orphans};
 use super::{Door, QUESTION, Served, stopped};
 use crate::config::{Limits, TlsFiles};
 use crate::http::metrics::Metrics;
@@ -53,6 +54,8 @@ pub(crate) struct Api<S> {
     /// A file is written, or taken back, by one at a time: what nobody's record names any more may
     /// be somebody's next one.
     files: Arc<Mutex<Orphans>>,
+    /// Who may create.
+    creations: Arc<Semaphore>,
 }
 
 impl<S: UtxoStore> Api<S> {
@@ -62,8 +65,8 @@ impl<S: UtxoStore> Api<S> {
         stopping: watch::Receiver<bool>,
         (inline_bytes, message_bytes): (usize, usize),
     ) -> Self {
-        let files = Arc::default();
-        Self { service, guard, stopping, inline_bytes, message_bytes, files }
+        let (files, creations) = (Arc::default(), Arc::new(Semaphore::new(MOST_CREATIONS)));
+        Self { service, guard, stopping, inline_bytes, message_bytes, files, creations }
     }
 
     /// The pruner's calls, asked within this process.

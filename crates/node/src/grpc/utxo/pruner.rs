@@ -209,7 +209,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
         {
             // Where nobody can look, that is what is told.
             record.file_is_there = files.has(txid, kind).await.ok();
-            is_away = self.service.pruner().check_place().await.is_err();
+            is_away = self.service.pruner().peek_at_place().await.is_err();
         }
         let verdict = match &found {
             Some(record) => story::verdict(record, &stands, self.safe(), is_away),

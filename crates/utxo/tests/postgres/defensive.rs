@@ -1,0 +1,99 @@
+//! Defensive mode beside writers, with more records than are looked at together.
+//!
+//! What looks at spenders takes turns with the chunks of the same run and gives way to writers. Whoever has a turn and
+//! is not gone on with keeps everybody else waiting, until the run's time is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use secateur_utxo::{Job, Outcome, PostgresStore, Settings, UtxoStore};
+use tokio::task::JoinHandle;
+
+use crate::conformance::prunes::{at, pruner, run};
+use crate::conformance::rig::{Faulty, RULES, When, add, block, coinbase};
+use crate::fixture;
+use crate::races::connect;
+use crate::suite::open_at;
+
+/// A store in which so many records with so many outputs are due at 17. Their spenders are all pruned.
+async fn filled(records: u32, outputs: u32) -> PostgresStore {
+    let url = fixture::database();
+    let store = open_at(&url, RULES).await;
+    let fill = format!(
+        "insert into utxo_txs (mined_at, delete_at, outputs, spent, coinbase, conflicting, spending, txid,
+            blocks, spenders, inputs, body)
+        select 7, 17, {outputs}, {outputs}, false, false, true, sha256(n::text::bytea), '',
+            decode(repeat('01' || encode(sha256((-n)::text::bytea), 'hex') || '00000000', {outputs}), 'hex'), '', ''
+        from generate_series(1, {records}) n;
+        analyze utxo_txs"
+    );
+    connect(&url).await.batch_execute(&fill).await.unwrap();
+    store
+}
+
+/// Somebody who changes records all the while, so that the prune gives way.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Writer {
+    fn start(store: &PostgresStore) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = [1_000_000, 2_000_000].map(|first| {
+            let (store, stop) = (store.clone(), Arc::clone(&stop));
+            tokio::spawn(async move {
+                for n in first.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    add(&store, 7, vec![coinbase(n, 1, block(1, 1))]).await;
+                }
+            })
+        });
+        Self { stop, tasks: tasks.into() }
+    }
+
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+/// A run beside writers. It must end by itself, long before its time is over.
+async fn prune<S: UtxoStore>(store: &S, writers: &PostgresStore) -> Job {
+    let settings = Settings { defensive: true, ..Settings::default() };
+    let pruner = pruner(store, None, settings);
+    let writer = Writer::start(writers);
+    let ended = tokio::time::timeout(Duration::from_mins(5), run(&pruner, at(17))).await;
+    writer.end().await;
+    ended.expect("the run ends")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_with_more_spenders_than_are_collected_at_once_go_beside_writers() {
+    // More than 131,072 spenders, while some of the records are yet to be read.
+    let store = filled(4_000, 64).await;
+    let job = prune(&store, &store).await;
+    assert_eq!((job.outcome, job.done.deleted), (Outcome::Completed, 4_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_fails_while_the_next_page_is_looked_at_ends_the_run_with_its_reason() {
+    let store = filled(66_000, 1).await;
+    let mut deletes = 0;
+    let faulty = Faulty::new(store.clone(), move |name| {
+        deletes += u32::from(name == "delete");
+        (name == "delete" && deletes == 2).then_some(When::Before)
+    });
+    let job = prune(&faulty, &store).await;
+    let Outcome::Failed(reason) = &job.outcome else { panic!("{job:?}") };
+    assert!(reason.contains("delete was made to fail"), "{reason}");
+    assert!(job.done.deleted < 66_000, "{job:?}");
+    let job = prune(&store, &store).await;
+    assert_eq!(job.outcome, Outcome::Completed);
+    assert_eq!(store.counts(17).await.unwrap().due, 0);
+}
