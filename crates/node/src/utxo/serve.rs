@@ -140,8 +140,9 @@ async fn patiently(
             return Err(error.context("the UTXO records cannot be opened"));
         }
         let reason = format!("{error:#}");
+        // Whoever reads the line finds the reason at the address in it.
+        board.wait(reason.clone());
         tracing::warn!(%http, error = reason, "the UTXO records are waited for");
-        board.wait(reason);
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return Ok(None),
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSES.1),
