@@ -106,7 +106,7 @@ impl<S: UtxoStore> Service<S> {
     /// store before anything is decided from it: a restart must not forget it.
     pub async fn hear(&self, event: Event) -> Result<Heard, UtxoError> {
         let (Event::Block { height, .. } | Event::Persisted { height }) = event;
-        if let Some(known) = self.too_far(height) {
+        if let Some(known) = self.too_far(height).await {
             self.0.metrics.unheard(Unheard::TooFar);
             self.0.state.lock().doubted = Some(height);
             self.show();
@@ -151,28 +151,42 @@ impl<S: UtxoStore> Service<S> {
         heard
     }
 
-    /// Whether a height is further than a chain goes at once; then what was known is the answer.
-    pub fn too_far(&self, height: Height) -> Option<Height> {
-        let processed = self.0.state.lock().processed;
-        let known = self.0.watch.lock().head().max(processed)?;
-        self.0.following.is_jump(known, height).then_some(known)
+    /// Whether a height is further than a chain goes at once; then what was known is the answer. What is known is
+    /// the store's too: another service on it may be further than this one.
+    pub async fn too_far(&self, height: Height) -> Option<Height> {
+        let known = || {
+            let done = self.0.state.lock().done();
+            self.0.watch.lock().head().max(done)
+        };
+        let is_jump = |known: &Height| self.0.following.is_jump(*known, height);
+        if known().is_some_and(|known| !is_jump(&known)) {
+            return None;
+        }
+        match timeout(LOOK.1, height_note(self.0.pruner.store(), PROCESSED)).await {
+            Ok(Ok(stored)) => self.0.state.lock().stored = stored,
+            // It is judged by what is known here.
+            Ok(Err(error)) => tracing::warn!(%error, "what is processed could not be read"),
+            Err(_) => tracing::warn!("what is processed could not be read in time"),
+        }
+        known().filter(is_jump)
     }
 
     /// The chain's tip for a step of which somebody names the height. One that is far above everything
     /// that is known is refused, as it is of an event; and nothing is counted from below the head, so that
     /// what is told late is not deleted early.
-    pub fn tip(&self, height: Height) -> Result<Height, UtxoError> {
-        if let Some(known) = self.too_far(height) {
+    pub async fn tip(&self, height: Height) -> Result<Height, UtxoError> {
+        if let Some(known) = self.too_far(height).await {
             let reason = format!(
                 "height {height} is far above {known}, which is the last that is known; if the chain \
                  really is there, set utxo.max_jump_blocks higher (0: any)"
             );
             return Err(UtxoError::WrongHeight { reason });
         }
-        let processed = self.0.state.lock().processed;
         let head = self.0.watch.lock().head();
-        // After a start nothing was heard yet, and what is processed was.
-        Ok(head.max(processed).map_or(height, |known| known.max(height)))
+        // After a start nothing was heard yet, and what is processed was; unless a wrong height was pruned.
+        let done = self.0.state.lock().done();
+        let done = done.filter(|done| !self.0.following.is_beyond(head, *done));
+        Ok(head.max(done).map_or(height, |known| known.max(height)))
     }
 
     /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
@@ -189,8 +203,11 @@ impl<S: UtxoStore> Service<S> {
     /// Keeps in mind whether the store answers, for those who ask whether the service is ready.
     async fn look_after_store(&self) -> Infallible {
         loop {
-            let down = match timeout(LOOK.1, self.0.pruner.store().note(PROCESSED)).await {
-                Ok(Ok(_)) => None,
+            let down = match timeout(LOOK.1, height_note(self.0.pruner.store(), PROCESSED)).await {
+                Ok(Ok(stored)) => {
+                    self.0.state.lock().stored = stored;
+                    None
+                }
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
             };
@@ -303,7 +320,7 @@ impl<S: UtxoStore> Service<S> {
 
     /// A trigger with what another service on the same store knows of a persister, if it can be right.
     async fn vetted(&self, trigger: Trigger) -> Result<Trigger, Skip> {
-        if self.too_far(trigger.height).is_some() {
+        if self.too_far(trigger.height).await.is_some() {
             return Err(Skip::TooFar);
         }
         if trigger.persisted.is_some() || self.0.following.persister_absent {
@@ -357,10 +374,11 @@ impl<S: UtxoStore> Service<S> {
                 state.last_skip = None;
                 // What cannot have been processed is forgotten.
                 let before =
-                    state.processed.filter(|before| !self.0.following.is_beyond(head, *before));
+                    state.done().filter(|before| !self.0.following.is_beyond(head, *before));
                 state.processed = before.max(Some(job.height));
                 let before = state.swept.filter(|swept| !self.0.following.is_beyond(head, *swept));
                 state.swept = before.max(Some(job.safe_height));
+                state.stored = state.processed;
             }
             state.processed.filter(|_| completed)
         };
@@ -388,7 +406,7 @@ impl<S: UtxoStore> Service<S> {
         let head = self.0.watch.lock().head();
         let (processed, ran) = {
             let state = self.0.state.lock();
-            (state.processed, state.ran)
+            (state.done(), state.ran)
         };
         // Who hears of no chain knows at least how far a run was to go.
         let seen = head.or(ran).max(processed);
@@ -430,8 +448,8 @@ impl<S: UtxoStore> Service<S> {
             mode: self.0.following.mode,
             head,
             persisted,
-            processed: state.processed,
-            lag_blocks: lag(head, state.processed),
+            processed: state.done(),
+            lag_blocks: lag(head, state.done()),
             stale_persister,
             last_skip: state.last_skip.map(Skip::name),
             last_error: state.last_error.clone(),
@@ -464,7 +482,7 @@ impl<S: UtxoStore> Service<S> {
             };
             let (processed, not_ready) = {
                 let state = self.0.state.lock();
-                (state.processed, state.not_ready(&self.0.following, head))
+                (state.done(), state.not_ready(&self.0.following, head))
             };
             self.0.metrics.chain(lag(head, processed), processed, stale);
             let now = Standing { head, persisted, processed, not_ready };

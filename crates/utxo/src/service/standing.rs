@@ -88,7 +88,10 @@ pub struct Standing {
 /// What a service keeps in mind.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// What this service processed, and what was processed when it began.
     pub(super) processed: Option<Height>,
+    /// What the store says: another service on it may be further.
+    pub(super) stored: Option<Height>,
     /// Up to which height a completed run deleted: lower, where a persister was behind.
     pub(super) swept: Option<Height>,
     pub(super) last_skip: Option<Skip>,
@@ -121,13 +124,17 @@ impl Following {
 }
 
 impl State {
+    /// The last height that is processed, by whomever.
+    pub(super) fn done(&self) -> Option<Height> {
+        self.processed.max(self.stored)
+    }
+
     /// What keeps a service from being ready.
     pub(super) fn not_ready(&self, following: &Following, head: Option<Height>) -> Option<String> {
         if let Some(reason) = &self.store_down {
             return Some(format!("the store does not answer: {reason}"));
         }
-        if let Some(processed) = self.processed.filter(|height| following.is_beyond(head, *height))
-        {
+        if let Some(processed) = self.done().filter(|height| following.is_beyond(head, *height)) {
             return Some(format!(
                 "height {processed} is said to be processed, far above the head: a wrong height was \
                  pruned, and nothing goes on by itself. A prune by hand at the head begins from there"

@@ -165,3 +165,46 @@ pub async fn a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_
     assert_eq!(first.ready(), Ok(()));
     assert_eq!(service(store).await.status().await.unwrap().processed, Some(20));
 }
+
+pub async fn what_another_service_on_the_store_processed_is_known<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    // Both begin before anything is processed, and one of them hears nothing.
+    let (pruning, feeding) = (service(store).await, service(store).await);
+    block(&pruning, 16).await;
+    prune(&pruning, pruning.trigger_at(None).unwrap()).await.unwrap();
+    assert_eq!(block(&feeding, 1000).await, Heard::TooFar { known: 16 });
+    assert_eq!(prune(&feeding, Trigger { height: 1000, persisted: None }).await, Err(Skip::TooFar));
+    assert!(feeding.tip(1000).await.is_err());
+    assert!(is_here(store, 2).await && is_here(store, 3).await);
+    assert_eq!(feeding.tip(10).await.unwrap(), 16, "what is told late is not deleted early");
+    assert_eq!(feeding.status().await.unwrap().processed, Some(16));
+    // It is further than this one knew: what was far is not any more.
+    for height in [100, 190] {
+        block(&pruning, height).await;
+        prune(&pruning, pruning.trigger_at(None).unwrap()).await.unwrap();
+    }
+    assert_eq!(feeding.tip(195).await.unwrap(), 195);
+    // A prune at a lower height does not lower it for everybody.
+    prune(&feeding, Trigger { height: 150, persisted: None }).await.unwrap();
+    assert_eq!(service(store).await.status().await.unwrap().processed, Some(190));
+}
+
+pub async fn a_wrong_height_that_was_pruned_is_nobody_s_tip<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let service = service(&home.store).await;
+    prune(&service, Trigger { height: 4_000_000, persisted: None }).await.unwrap();
+    assert_eq!(service.tip(30).await.unwrap(), 4_000_000, "nothing says that it is wrong");
+    block(&service, 30).await;
+    assert_eq!(service.tip(30).await.unwrap(), 30);
+    assert!(service.ready().is_err());
+}

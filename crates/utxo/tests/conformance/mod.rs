@@ -69,6 +69,8 @@ macro_rules! conformance {
             a_persister_that_catches_up_below_a_prune_by_hand_sets_runs_off,
             a_height_far_above_what_is_known_is_not_believed,
             a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there,
+            what_another_service_on_the_store_processed_is_known,
+            a_wrong_height_that_was_pruned_is_nobody_s_tip,
         ]);
         conformance!(@cases $open, [$(#[$how])?], broke: [
             a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,

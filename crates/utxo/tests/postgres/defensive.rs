@@ -4,7 +4,7 @@
 //! is not gone on with keeps everybody else waiting, until the run's time is over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use secateur_utxo::{Job, Outcome, PostgresStore, Settings, UtxoStore};
@@ -40,14 +40,13 @@ struct Writer {
 
 impl Writer {
     fn start(store: &PostgresStore) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1_000_000);
         let stop = Arc::new(AtomicBool::new(false));
-        let tasks = [1_000_000, 2_000_000].map(|first| {
+        let tasks = [(); 2].map(|()| {
             let (store, stop) = (store.clone(), Arc::clone(&stop));
             tokio::spawn(async move {
-                for n in first.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
+                while !stop.load(Ordering::Relaxed) {
+                    let n = NEXT.fetch_add(1, Ordering::Relaxed);
                     add(&store, 7, vec![coinbase(n, 1, block(1, 1))]).await;
                 }
             })

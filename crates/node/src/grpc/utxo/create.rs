@@ -233,7 +233,7 @@ impl<S: UtxoStore> Api<S> {
         asked: Vec<pb::NewTransaction>,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
-        let height = self.service.tip(height).map_err(|error| failure::status(&error))?;
+        let height = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
         let wanted: Vec<Wanted> =
             asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
         let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));

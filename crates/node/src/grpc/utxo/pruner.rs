@@ -42,16 +42,20 @@ impl<S: UtxoStore> Api<S> {
                 count(head)
             )));
         }
-        if let Some(named) = named
-            && let Some(known) = self.service.too_far(named)
-        {
-            return Err(too_far(named, known));
-        }
         self.service.trigger_at(named.or(head).or(processed)).ok_or_else(|| {
             Status::failed_precondition(
                 "no height is known: nobody has told of the chain; nothing was changed. Name a height",
             )
         })
+    }
+
+    /// The same for a height that somebody names, which may be a mistake.
+    async fn asked(&self, named: Option<Height>) -> Result<Trigger, Status> {
+        let trigger = self.trigger(named)?;
+        match (named, self.service.too_far(trigger.height).await) {
+            (Some(named), Some(known)) => Err(too_far(named, known)),
+            _ => Ok(trigger),
+        }
     }
 
     /// Up to which height records may go now.
@@ -113,7 +117,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
         &self,
         request: Request<pb::PlanRequest>,
     ) -> Result<Response<pb::PlanResponse>, Status> {
-        let trigger = self.trigger(request.into_inner().height)?;
+        let trigger = self.asked(request.into_inner().height).await?;
         let planned = self.service.plan(trigger).await;
         let planned = planned.map_err(|error| failure::status(&error))?;
         Ok(Response::new(convert::plan(&planned)))
@@ -127,7 +131,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
         let at = named.map_or_else(|| "the top".into(), |height| format!("height {height}"));
         let entry = self.entry(&request, "utxo.prune", &format!("at {at}"));
         noted(entry, async {
-            let trigger = self.trigger(named)?;
+            let trigger = self.asked(named).await?;
             let (service, stop) = (self.service.clone(), self.stopping.clone());
             // It goes on if whoever asked has gone.
             let run = tokio::spawn(async move { service.prune(trigger, stop).await });

@@ -76,7 +76,7 @@ impl<S: UtxoStore> Api<S> {
         let entry = self.entry(request, call, &format!("{txid} at height {at}"));
         let store = self.service.pruner().store().clone();
         noted(entry, async {
-            let tip = self.service.tip(at).map_err(|error| failure::status(&error))?;
+            let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             work(store, txid, tip).await.map_err(|error| failure::status(&error))?;
             Ok(A::default())
         })
@@ -144,7 +144,7 @@ impl<S: UtxoStore> Store for Api<S> {
         let entry = self.entry(&request, "utxo.set_mined", &what);
         let store = self.service.pruner().store();
         noted(entry, async {
-            let tip = self.service.tip(at).map_err(|error| failure::status(&error))?;
+            let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             check_block(&block, tip).map_err(|error| failure::status(&error))?;
             let done = store.set_mined(txids, block, tip).await;
             done.map(|()| pb::SetMinedResponse {}).map_err(|error| failure::status(&error))
@@ -164,7 +164,7 @@ impl<S: UtxoStore> Store for Api<S> {
         let entry = self.entry(&request, "utxo.unset_mined", &what);
         let store = self.service.pruner().store();
         noted(entry, async {
-            let tip = self.service.tip(at).map_err(|error| failure::status(&error))?;
+            let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             let done = store.unset_mined(txids, block, tip).await;
             done.map(|()| pb::UnsetMinedResponse {}).map_err(|error| failure::status(&error))
         })
