@@ -67,7 +67,8 @@ async fn prune<S: UtxoStore>(store: &S, writers: &PostgresStore) -> Job {
     let settings = Settings { defensive: true, ..Settings::default() };
     let pruner = pruner(store, None, settings);
     let writer = Writer::start(writers);
-    let ended = tokio::time::timeout(Duration::from_mins(5), run(&pruner, at(17))).await;
+    let run = Box::pin(run(&pruner, at(17)));
+    let ended = tokio::time::timeout(Duration::from_mins(5), run).await;
     writer.end().await;
     ended.expect("the run ends")
 }
