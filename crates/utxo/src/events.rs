@@ -77,7 +77,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins with what was known before.
+    /// Begins with what a persister reported before.
     pub fn new(
         mode: TriggerMode,
         absent: bool,
@@ -86,6 +86,12 @@ impl Watch {
     ) -> Self {
         let persisted = persisted.filter(|_| !absent);
         Self { mode, absent, stale_after, head: persisted, persisted }
+    }
+
+    /// With a chain that is known to have come to a height: a persister may have been told to begin anew far below it.
+    pub fn that_reached(mut self, height: Height) -> Self {
+        self.head = self.head.max(Some(height));
+        self
     }
 
     /// The top of the chain, as far as it is known.

@@ -99,7 +99,7 @@ async fn ready(State(board): State<Arc<Board>>) -> Response {
         Some(shown) => shown.standing.borrow().clone(),
         None => Standing { not_ready: Some(starting(&board)), ..Standing::default() },
     };
-    let Standing { head, persisted, processed, not_ready } = standing;
+    let Standing { head, persisted, processed, not_ready, .. } = standing;
     let status = if not_ready.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let reasons: Vec<String> = not_ready.into_iter().collect();
     let answer = serde_json::json!({

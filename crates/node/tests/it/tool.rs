@@ -246,8 +246,15 @@ impl SmallDisk {
     }
 
     pub fn make_read_only(&self) {
-        let remounted =
-            Command::new("mount").args(["-o", "remount,ro"]).arg(self.place.path()).status();
+        self.remount("remount,ro");
+    }
+
+    pub fn make_writable(&self) {
+        self.remount("remount,rw");
+    }
+
+    fn remount(&self, how: &str) {
+        let remounted = Command::new("mount").args(["-o", how]).arg(self.place.path()).status();
         assert!(remounted.unwrap().success());
     }
 }

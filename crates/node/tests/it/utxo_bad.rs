@@ -5,7 +5,7 @@ use secateur_proto::utxo::v1::trigger_request::Event;
 use tonic::{Code, Request};
 
 use crate::tool::run;
-use crate::utxo_rig::{Home, coinbase, id, label, shown, spend};
+use crate::utxo_rig::{Home, block, coinbase, id, label, shown, spend};
 
 #[tokio::test]
 async fn each_refused_transaction_says_why_and_the_others_are_made() {
@@ -76,6 +76,13 @@ async fn a_pruned_coinbase_that_is_told_again_is_refused_and_everybody_says_that
         let refused = served.store().get(request).await.unwrap_err();
         assert_eq!((refused.code(), label(&refused).as_str()), (Code::OutOfRange, "pruned"));
     }
+    let txids = vec![id(1).to_vec().into()];
+    let request = pb::SetMinedRequest { height: 16, txids, block: Some(block(16)) };
+    let refused = served.store().set_mined(served.asked(request)).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused).as_str()), (Code::OutOfRange, "pruned"));
+    let request = pb::SpendRequest { height: 16, txid: id(2).to_vec().into() };
+    let refused = served.store().spend(served.asked(request)).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused).as_str()), (Code::OutOfRange, "pruned"));
     served.stop();
     let story = run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
     assert!(story.out.contains("Its record was pruned by a run up to height 15"), "{story:#?}");
@@ -90,12 +97,13 @@ async fn requests_that_are_none_change_nothing() {
     short.txid = vec![1; 31].into();
     let request = pb::CreateRequest { height: 1, transactions: vec![coinbase(3, 1, 1), short] };
     let refused = served.store().create(served.asked(request)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let malformed = (Code::InvalidArgument, "malformed".to_owned());
+    assert_eq!((refused.code(), label(&refused)), malformed, "{refused}");
     assert!(!served.is_here(3).await);
     let many = vec![coinbase(4, 1, 1); 10_001];
     let request = pb::CreateRequest { height: 1, transactions: many };
     let refused = served.store().create(served.asked(request)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert_eq!((refused.code(), label(&refused)), malformed, "{refused}");
     // A request of a few kilobytes that would ask for more than a gigabyte.
     let wide = (40..70).map(|number| coinbase(number, 1 << 20, 1)).collect();
     let request = pb::CreateRequest { height: 1, transactions: wide };
@@ -109,7 +117,7 @@ async fn requests_that_are_none_change_nothing() {
     for txid in ["", "xyz", "00", &"0".repeat(63), &"g".repeat(64)] {
         let request = served.asked(pb::ExplainRequest { txid: txid.into() });
         let refused = served.pruner().explain(request).await.unwrap_err();
-        assert_eq!(refused.code(), Code::InvalidArgument, "{txid}: {refused}");
+        assert_eq!((refused.code(), label(&refused)), malformed, "{txid}: {refused}");
     }
     let unknown = id(77).to_vec();
     let request = served.asked(pb::SpendRequest { height: 2, txid: unknown.clone().into() });
@@ -124,7 +132,7 @@ async fn requests_that_are_none_change_nothing() {
     let request = pb::SetMinedRequest {
         height: 2,
         txids: vec![id(1).to_vec().into(), unknown.into()],
-        block: Some(crate::utxo_rig::block(2)),
+        block: Some(block(2)),
     };
     served.store().set_mined(served.asked(request)).await.unwrap_err();
     assert_eq!(served.explain(1).await.record.unwrap().blocks.len(), 1, "all, or none");
@@ -142,7 +150,8 @@ async fn heights_that_are_none_or_go_backwards_prune_nothing() {
         let persisted = Event::BlockPersisted(pb::BlockPersistedEvent { height });
         for event in [block, persisted] {
             let refused = served.tell(event).await.unwrap_err();
-            assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+            let told = (refused.code(), label(&refused));
+            assert_eq!(told, (Code::InvalidArgument, "malformed".into()), "{refused}");
         }
     }
     let refused = served.pruner().trigger(served.asked(pb::TriggerRequest { event: None })).await;
@@ -151,11 +160,12 @@ async fn heights_that_are_none_or_go_backwards_prune_nothing() {
     served.block(14).await;
     served.processed(14).await;
     for height in [13, 1, 0, 14] {
-        served.block(height).await;
+        assert!(!served.block(height).await, "{height} is done");
     }
     let request = served.asked(pb::PruneRequest { height: Some(15) });
     let refused = served.pruner().prune(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    let told = (refused.code(), label(&refused));
+    assert_eq!(told, (Code::FailedPrecondition, "wrong_height".into()), "{refused}");
     assert!(served.is_here(1).await);
     assert_eq!(served.status().await.processed, Some(14));
     assert_eq!(served.jobs().await.len(), 1);
@@ -305,7 +315,7 @@ async fn a_height_in_a_call_is_not_believed_against_the_chain() {
     let request = pb::SetMinedRequest {
         height: 5001,
         txids: vec![id(11).to_vec().into()],
-        block: Some(crate::utxo_rig::block(6000)),
+        block: Some(block(6000)),
     };
     let refused = served.store().set_mined(served.asked(request)).await.unwrap_err();
     assert_eq!(label(&refused), "wrong_height");

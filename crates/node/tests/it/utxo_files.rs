@@ -8,6 +8,7 @@ use std::time::Duration;
 use secateur_proto::utxo::v1 as pb;
 
 use crate::postgres;
+use crate::tool::{SmallDisk, run};
 use crate::utxo_rig::{Home, PATIENCE, Served, coinbase, shown, spend};
 
 fn large(mut tx: pb::NewTransaction) -> pb::NewTransaction {
@@ -217,5 +218,30 @@ async fn what_was_begun_to_be_created_is_ended_after_its_caller_has_gone() {
     let ended = async { while !served.is_here(last).await {} };
     tokio::time::timeout(PATIENCE, ended).await.expect("the last record");
     all_follow(&served, 1..=last).await;
+    served.stop();
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_removed_keep_their_records_and_everybody_is_told() {
+    let Some(disk) = SmallDisk::mount(4) else { return };
+    let place = disk.data();
+    std::fs::create_dir(&place).unwrap();
+    let home = Home::new(&format!("inline_bytes = 16\nfiles = \"{}\"", place.display()));
+    let served = home.serve("");
+    served.create(1, vec![large(coinbase(1, 1, 1)), coinbase(2, 1, 1)]).await;
+    let spends = vec![spend(11, &[(1, 0)], Some(5)), spend(12, &[(2, 0)], Some(5))];
+    served.create(5, spends).await;
+    disk.make_read_only();
+    assert!(served.block(15).await);
+    served.processed(15).await;
+    assert!(served.is_here(1).await && !served.is_here(2).await);
+    let (ready, why) = served.get("/readyz");
+    assert!(ready == 503 && why.contains("external files cannot be removed"), "{ready} {why}");
+    run(&home.data, "utxo prune --yes").ends(6).complains("cannot be removed. See that utxo.files");
+    assert!(served.block(15).await, "there is something left to do");
+    disk.make_writable();
+    run(&home.data, "utxo prune --yes").ends(0);
+    assert!(!served.is_here(1).await && served.get("/readyz").0 == 200);
+    assert!(!served.block(15).await);
     served.stop();
 }

@@ -64,6 +64,16 @@ impl Done {
             *self.kept.entry(why).or_default() += records;
         }
     }
+
+    /// Records that stay for this reason.
+    pub(crate) fn stays(&self, why: Kept) -> u64 {
+        self.kept.get(&why).copied().unwrap_or(0)
+    }
+
+    /// Records that stay because of their files: another run finds them, also at the same height.
+    pub(crate) fn left_by_files(&self) -> u64 {
+        self.stays(Kept::FilesMissing) + self.stays(Kept::FileStays)
+    }
 }
 
 /// A run that ended.

@@ -63,12 +63,7 @@ impl<S: UtxoStore> Service<S> {
         let ran = jobs.first().map(|job| job.height);
         let completed = jobs.iter().filter(|job| job.outcome == Outcome::Completed);
         let swept = completed.map(|job| job.safe_height).max();
-        let watch = Watch::new(
-            following.mode,
-            following.persister_absent,
-            following.persister_stale_blocks,
-            persisted,
-        );
+        let watch = following.watch(persisted, processed);
         let service = Self(Arc::new(Inner {
             pruner,
             following,
@@ -89,11 +84,6 @@ impl<S: UtxoStore> Service<S> {
         &self.0.pruner
     }
 
-    /// Whether events set prunes off.
-    pub fn is_enabled(&self) -> bool {
-        self.0.following.enabled
-    }
-
     /// What it counts.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
@@ -104,8 +94,9 @@ impl<S: UtxoStore> Service<S> {
         self.0.standing.subscribe()
     }
 
-    /// Takes an event in; whoever runs the service does the rest. What keeps records back is in the
-    /// store before anything is decided from it: a restart must not forget it.
+    /// Takes an event in; whoever runs the service does the rest. An event whose work is done, or which is to set
+    /// nothing off, is noted. What keeps records back is in the store before anything is decided from it: a restart
+    /// must not forget it.
     pub async fn hear(&self, event: Event) -> Result<Heard, UtxoError> {
         let (Event::Block { height, .. } | Event::Persisted { height }) = event;
         if let Some(known) = self.too_far(height).await {
@@ -143,14 +134,19 @@ impl<S: UtxoStore> Service<S> {
             );
         }
         self.0.state.lock().heard = true;
-        if let Heard::Trigger(trigger) = heard
-            && self.0.following.enabled
-            && self.0.waiting.offer(trigger).is_some()
-        {
-            self.0.metrics.replaced();
-        }
+        let sets_off = match heard {
+            // Asked before it is offered: then its run may be over at any moment.
+            Heard::Trigger(trigger) if self.0.following.enabled => {
+                let is_ahead = self.is_ahead(trigger);
+                if self.0.waiting.offer(trigger).is_some() {
+                    self.0.metrics.replaced();
+                }
+                is_ahead
+            }
+            _ => false,
+        };
         self.show();
-        heard
+        if sets_off { heard } else { Heard::Noted }
     }
 
     /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
@@ -228,7 +224,8 @@ impl<S: UtxoStore> Service<S> {
                 continue;
             }
             let soon = match self.prune(trigger, stop.clone()).await {
-                Ok((_, None)) => None,
+                // Files may be removed by then.
+                Ok((job, None)) => (job.done.left_by_files() > 0).then_some(false),
                 Ok((_, Some(error))) => Some(error.is_retryable()),
                 Err(skip) => skip.is_retryable().then_some(true),
             };
@@ -241,13 +238,13 @@ impl<S: UtxoStore> Service<S> {
         }
     }
 
-    /// Whether a run would come to a height that is not processed, or delete further than before: a persister
-    /// that was behind a prune at the head catches up below it.
+    /// Whether a run would come to a height that is not processed, or delete further than before (a persister
+    /// that was behind a prune at the head catches up below it), or find what the last one had to leave.
     fn is_ahead(&self, trigger: Trigger) -> bool {
         let pruner = &self.0.pruner;
         let safe = pruner.settings().safe_height(&pruner.store().rules(), trigger);
         let state = self.0.state.lock();
-        state.processed < Some(trigger.height) || state.swept < Some(safe)
+        state.processed < Some(trigger.height) || state.swept < Some(safe) || state.unfinished
     }
 
     fn skip(&self, why: Skip) {
@@ -327,13 +324,14 @@ impl<S: UtxoStore> Service<S> {
             );
         }
         let completed = error.is_none();
-        let misplaced = job.done.kept.get(&Kept::FilesMissing).copied().unwrap_or(0);
         let head = self.0.watch.lock().head();
         // A prune by hand may be at a lower height than one before.
         let processed = {
             let mut state = self.0.state.lock();
             state.last_error = error;
-            state.misplaced = misplaced;
+            state.misplaced = job.done.stays(Kept::FilesMissing);
+            state.stuck = job.done.stays(Kept::FileStays);
+            state.unfinished = job.done.left_by_files() > 0;
             if completed {
                 state.last_skip = None;
                 // What cannot have been processed is forgotten.
@@ -437,6 +435,16 @@ impl<S: UtxoStore> Service<S> {
         self.0.pruner.store().pruned_at(txid).await
     }
 
+    /// An error of a step, which calls a transaction pruned and not unknown if the store remembers that it is.
+    pub async fn plainly(&self, error: UtxoError) -> UtxoError {
+        let UtxoError::Unknown { txid } = error else { return error };
+        match self.pruned_at(txid).await {
+            Ok(Some(_)) => UtxoError::Pruned { txid },
+            // What is known is told all the same.
+            Ok(None) | Err(_) => error,
+        }
+    }
+
     fn show(&self) {
         // Looked at inside, so that of two who tell at the same time the later one tells the latest.
         self.0.standing.send_if_modified(|known| {
@@ -444,12 +452,12 @@ impl<S: UtxoStore> Service<S> {
                 let watch = self.0.watch.lock();
                 (watch.head(), watch.persisted(), watch.stale().is_some())
             };
-            let (processed, not_ready) = {
+            let (heard, processed, not_ready) = {
                 let state = self.0.state.lock();
-                (state.done(), state.not_ready(&self.0.following, head))
+                (state.heard, state.done(), state.not_ready(&self.0.following, head))
             };
             self.0.metrics.chain(lag(head, processed), processed, stale);
-            let now = Standing { head, persisted, processed, not_ready };
+            let now = Standing { head, heard, persisted, processed, not_ready };
             let changed = *known != now;
             *known = now;
             changed

@@ -3,7 +3,7 @@
 use secateur_core::Height;
 use serde::Serialize;
 
-use crate::events::{StalePersister, TriggerMode};
+use crate::events::{StalePersister, TriggerMode, Watch};
 use crate::pruner::{Progress, Skip};
 use crate::store::Counts;
 
@@ -77,6 +77,8 @@ pub struct Status {
 pub struct Standing {
     /// The top of the chain, as far as it is known.
     pub head: Option<Height>,
+    /// Whether anything was heard of the chain since the start: if not, its top may be higher by now.
+    pub heard: bool,
     /// What a persister last reported.
     pub persisted: Option<Height>,
     /// The last height that is processed.
@@ -107,11 +109,26 @@ pub(super) struct State {
     pub(super) place_seen: bool,
     /// Records that the last run left because their files were not where they should be.
     pub(super) misplaced: u64,
+    /// Records that it left because their files could not be removed.
+    pub(super) stuck: u64,
+    /// Whether it left any of either: then the next run has something to do.
+    pub(super) unfinished: bool,
     /// The height of the newest run that is noted.
     pub(super) ran: Option<Height>,
 }
 
 impl Following {
+    /// A watch that begins with what the store says. A chain has come as far as what is processed, unless that is so
+    /// far above what is persisted that a wrong height may have been pruned.
+    pub(super) fn watch(&self, persisted: Option<Height>, processed: Option<Height>) -> Watch {
+        let absent = self.persister_absent;
+        let watch = Watch::new(self.mode, absent, self.persister_stale_blocks, persisted);
+        match (watch.head(), processed) {
+            (Some(head), Some(done)) if !self.is_jump(head, done) => watch.that_reached(done),
+            _ => watch,
+        }
+    }
+
     /// Whether a chain does not go so far at once.
     pub(super) const fn is_jump(&self, from: Height, to: Height) -> bool {
         self.max_jump_blocks > 0 && to.saturating_sub(from) > self.max_jump_blocks
@@ -154,6 +171,13 @@ impl State {
                 "{} due records stay, because the place of external files is not the one that their \
                  files are in: check utxo.files, and that the disk is mounted",
                 self.misplaced
+            ));
+        }
+        if self.stuck > 0 {
+            return Some(format!(
+                "{} due records stay, because their external files cannot be removed: see that utxo.files can be \
+                 written to; it is tried again by itself",
+                self.stuck
             ));
         }
         if !following.enabled {

@@ -208,3 +208,45 @@ where
     assert_eq!(service.tip(30).await.unwrap(), 30);
     assert!(service.ready().is_err());
 }
+
+pub async fn a_persister_that_begins_anew_does_not_take_the_head_back_with_it<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let first = service(store).await;
+    first.hear(Event::Persisted { height: 90 }).await.unwrap();
+    prune(&first, first.trigger_at(None).unwrap()).await.unwrap();
+    first.hear(Event::Persisted { height: 5 }).await.unwrap();
+    drop(first);
+    let next = service(store).await;
+    let status = next.status().await.unwrap();
+    assert_eq!((status.head, status.persisted), (Some(90), Some(5)));
+    assert_eq!(next.tip(50).await.unwrap(), 90);
+    // What is that far above it may be a height that never was.
+    next.hear(Event::Persisted { height: 190 }).await.unwrap();
+    prune(&next, next.trigger_at(None).unwrap()).await.unwrap();
+    next.hear(Event::Persisted { height: 5 }).await.unwrap();
+    drop(next);
+    let last = service(store).await;
+    assert_eq!(last.status().await.unwrap().head, Some(5));
+    assert!(last.ready().unwrap_err().contains("a wrong height was pruned"));
+}
+
+pub async fn an_event_whose_work_is_done_sets_nothing_off<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let service = service(&home.store).await;
+    assert!(matches!(block(&service, 20).await, Heard::Trigger(_)));
+    prune(&service, service.trigger_at(None).unwrap()).await.unwrap();
+    for height in [20, 19, 0] {
+        assert_eq!(block(&service, height).await, Heard::Noted, "{height}");
+    }
+    assert!(matches!(block(&service, 21).await, Heard::Trigger(_)));
+}

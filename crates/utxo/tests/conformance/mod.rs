@@ -71,6 +71,8 @@ macro_rules! conformance {
             a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there,
             what_another_service_on_the_store_processed_is_known,
             a_wrong_height_that_was_pruned_is_nobody_s_tip,
+            a_persister_that_begins_anew_does_not_take_the_head_back_with_it,
+            an_event_whose_work_is_done_sets_nothing_off,
         ]);
         conformance!(@cases $open, [$(#[$how])?], broke: [
             a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,
@@ -86,6 +88,7 @@ macro_rules! conformance {
         conformance!(@cases $open, [$(#[$how])?], places: [
             a_record_stays_while_its_file_cannot_be_removed,
             files_that_stay_do_not_keep_others_from_going,
+            what_stays_with_its_file_is_told_and_tried_again_at_the_same_height,
             a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others,
             a_place_that_goes_in_the_middle_of_a_run_takes_no_record_with_it,
             a_place_is_one_store_s_and_is_marked_for_it_also_after_a_crash,

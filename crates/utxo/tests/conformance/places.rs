@@ -9,10 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use secateur_archive::{Credentials, Retry, S3Settings};
-use secateur_utxo::{ExternalFiles, FileKind, Kept, Rules, Settings, UtxoError, UtxoStore};
+use secateur_utxo::{
+    Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Rules, Service, Settings,
+    UtxoError, UtxoStore,
+};
 
 use super::broke::place;
-use super::prunes::{at, pruner, run, settings};
+use super::prunes::{at, go, pruner, run, settings};
 use super::rig::{Faulty, Home, RULES, When, add, coins, external, id, is_here, mine, pays};
 
 /// A bucket that has the file of every transaction, and removes only what it is not told to keep.
@@ -165,6 +168,37 @@ where
     for n in all {
         assert_eq!(is_here(store, n).await, (3..=5).contains(&n), "{n}");
     }
+}
+
+pub async fn what_stays_with_its_file_is_told_and_tried_again_at_the_same_height<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 1).await;
+    add(store, 6, vec![external(pays(2, &[(1, 0)], 0))]).await;
+    mine(store, 7, &[2]).await;
+    let bucket = Arc::new(Bucket::default());
+    bucket.stuck.lock().push(String::new());
+    let pruner = pruner(store, Some(bucket.files()), settings());
+    let metrics = Arc::new(Metrics::default());
+    let service = Service::open(pruner, Following::default(), metrics).await.unwrap();
+    let told = || service.hear(Event::Block { height: 17, mined_set: true });
+    let Heard::Trigger(trigger) = told().await.unwrap() else { panic!("it sets a run off") };
+    for _ in 0..2 {
+        service.prune(trigger, go()).await.unwrap();
+        assert!(is_here(store, 2).await);
+        assert!(service.ready().unwrap_err().contains("1 due records stay"));
+        assert!(matches!(told().await.unwrap(), Heard::Trigger(_)), "there is something left");
+    }
+    bucket.stuck.lock().clear();
+    service.prune(trigger, go()).await.unwrap();
+    assert!(!is_here(store, 2).await);
+    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(told().await.unwrap(), Heard::Noted);
 }
 
 pub async fn a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others<S, F>(

@@ -161,15 +161,23 @@ pub(super) fn outcome(pruned: &pb::PruneResponse) -> Result<(), anyhow::Error> {
         }
         (Some(job), _) => {
             let kept = |why: &str| job.done.as_ref().and_then(|done| done.kept.get(why)).copied();
-            match kept("files_missing").filter(|some| *some > 0) {
-                Some(some) => Err(NodeError::FilesAway(format!(
-                    "{} due for deletion stay: their external files are not where they should be. \
-                     Check utxo.files, and that the disk is mounted",
-                    records(some)
-                ))
-                .into()),
-                None => Ok(()),
+            for (reason, advice) in [
+                (
+                    "files_missing",
+                    "their external files are not where they should be. Check utxo.files, and that the disk is \
+                     mounted",
+                ),
+                (
+                    "file_stays",
+                    "their external files cannot be removed. See that utxo.files can be written to, then prune again",
+                ),
+            ] {
+                if let Some(some) = kept(reason).filter(|some| *some > 0) {
+                    let told = format!("{} due for deletion stay: {advice}", records(some));
+                    return Err(NodeError::FilesAway(told).into());
+                }
             }
+            Ok(())
         }
     }
 }

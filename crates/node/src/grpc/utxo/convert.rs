@@ -8,18 +8,15 @@ use secateur_utxo::{
 };
 use tonic::Status;
 
+use super::failure::malformed;
 use super::height;
 
 /// Inputs and outputs of a record that are listed; the others are counted.
 const LISTED: usize = 10_000;
 
-pub(super) fn bad(reason: impl std::fmt::Display) -> Status {
-    Status::invalid_argument(format!("{reason}; nothing was changed"))
-}
-
 fn hash(what: &str, bytes: &Bytes) -> Result<[u8; 32], Status> {
     let found = <[u8; 32]>::try_from(bytes.as_ref());
-    found.map_err(|_| bad(format_args!("{what} has {} bytes and not 32", bytes.len())))
+    found.map_err(|_| malformed(format_args!("{what} has {} bytes and not 32", bytes.len())))
 }
 
 pub(super) fn txid(bytes: &Bytes) -> Result<TxId, Status> {

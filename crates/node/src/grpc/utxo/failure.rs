@@ -12,10 +12,29 @@ use super::super::status::short;
 
 /// The status of an error, with its details in the trailer.
 pub(super) fn status(error: &UtxoError) -> Status {
-    let details = details(error);
+    with_details(code(error), details(error))
+}
+
+/// What is refused before the records are asked, with its details too.
+pub(super) fn refusal(code: Code, label: &str, message: &str) -> Status {
+    let (label, message) = (label.to_owned(), short(message));
+    with_details(code, pb::UtxoError { label, message, ..pb::UtxoError::default() })
+}
+
+/// A call that cannot be understood.
+pub(super) fn malformed(reason: impl std::fmt::Display) -> Status {
+    refusal(Code::InvalidArgument, "malformed", &format!("{reason}; nothing was changed"))
+}
+
+/// A height that cannot be right now.
+pub(super) fn wrong_height(message: &str) -> Status {
+    refusal(Code::FailedPrecondition, "wrong_height", message)
+}
+
+fn with_details(code: Code, details: pb::UtxoError) -> Status {
     let mut metadata = MetadataMap::new();
     metadata.insert_bin(ERROR_TRAILER, MetadataValue::from_bytes(&details.encode_to_vec()));
-    Status::with_metadata(code(error), details.message, metadata)
+    Status::with_metadata(code, details.message, metadata)
 }
 
 /// The details of an error.

@@ -143,8 +143,8 @@ async fn tell_lag(
 /// every record due.
 fn height(number: u64) -> Result<Height, Status> {
     if number > u64::from(u32::MAX) {
-        return Err(Status::invalid_argument(format!(
-            "{number} is no height of a UTXO chain, which have 32 bits; nothing was changed"
+        return Err(failure::malformed(format_args!(
+            "{number} is no height of a UTXO chain, which have 32 bits"
         )));
     }
     Ok(number)

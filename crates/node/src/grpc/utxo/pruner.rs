@@ -7,7 +7,7 @@ use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_server::Pruner;
 use secateur_proto::utxo::v1::trigger_request::Event as Told;
 use secateur_utxo::{Event, Heard, Trigger, TxId, UtxoStore};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::super::entry::Entry;
 use super::{Api, convert, failure, height, story};
@@ -28,22 +28,25 @@ impl<S: UtxoStore> Api<S> {
     /// was if nobody has told of the chain yet.
     fn trigger(&self, named: Option<u64>) -> Result<Trigger, Status> {
         let named = named.map(height).transpose()?;
-        let (head, processed) = {
+        let (head, heard, processed) = {
             let standing = self.service.standing();
             let standing = standing.borrow();
-            (standing.head, standing.processed)
+            (standing.head, standing.heard, standing.processed)
         };
-        if let (Some(named), Some(head)) = (named, head)
+        // What was known before the start may be old.
+        if let (Some(named), Some(head)) = (named, head.filter(|_| heard))
             && named > head
         {
-            return Err(Status::failed_precondition(format!(
+            return Err(failure::wrong_height(&format!(
                 "height {} is above the chain's top, which is {}; nothing was changed",
                 count(named),
                 count(head)
             )));
         }
         self.service.trigger_at(named.or(head).or(processed)).ok_or_else(|| {
-            Status::failed_precondition(
+            failure::refusal(
+                Code::FailedPrecondition,
+                "no_height",
                 "no height is known: nobody has told of the chain; nothing was changed. Name a height",
             )
         })
@@ -69,7 +72,7 @@ impl<S: UtxoStore> Api<S> {
 
 /// A height that is taken for a mistake.
 fn too_far(height: Height, known: Height) -> Status {
-    Status::failed_precondition(format!(
+    failure::wrong_height(&format!(
         "height {} is far above {}, which is the last that is known; nothing was changed. If the chain \
          really is there, set utxo.max_jump_blocks higher (0: any) and tell it again",
         count(height),
@@ -162,13 +165,13 @@ impl<S: UtxoStore> Pruner for Api<S> {
                 let what = format!("block {} is persisted", block.height);
                 (what, height(block.height).map(|height| Event::Persisted { height }))
             }
-            None => (String::new(), Err(convert::bad("the event is missing"))),
+            None => (String::new(), Err(failure::malformed("the event is missing"))),
         };
         noted(self.entry(&request, "utxo.trigger", &what), async {
             let event = event?;
             let heard = self.service.hear(event).await;
             let triggers = match heard.map_err(|error| failure::status(&error))? {
-                Heard::Trigger(_) => self.service.is_enabled(),
+                Heard::Trigger(_) => true,
                 Heard::Noted => false,
                 Heard::TooFar { known } => {
                     let (Event::Block { height, .. } | Event::Persisted { height }) = event;
@@ -195,7 +198,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
     ) -> Result<Response<pb::ExplainResponse>, Status> {
         let text = request.into_inner().txid;
         let txid: TxId = text.parse().map_err(|_| {
-            convert::bad("this is no transaction id: 64 hexadecimal digits are wanted")
+            failure::malformed("this is no transaction id: 64 hexadecimal digits are wanted")
         })?;
         let found = self.service.explain(txid).await.map_err(|error| failure::status(&error))?;
         let pruned_at = if found.is_some() {

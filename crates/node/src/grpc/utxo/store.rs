@@ -19,7 +19,9 @@ const MOST_MINED: usize = 100_000;
 
 fn bounded(number: usize, most: usize) -> Result<(), Status> {
     if number > most {
-        return Err(convert::bad(format_args!("{number} transactions; at most {most} are taken")));
+        return Err(failure::malformed(format_args!(
+            "{number} transactions; at most {most} are taken"
+        )));
     }
     Ok(())
 }
@@ -36,10 +38,7 @@ pub(super) fn check_block(block: &BlockRef, tip: Height) -> Result<(), UtxoError
 impl<S: UtxoStore> Api<S> {
     async fn read(&self, txid: TxId, with_body: bool) -> Result<pb::GetResponse, UtxoError> {
         let Some(found) = self.service.explain(txid).await? else {
-            return Err(match self.service.pruned_at(txid).await? {
-                Some(_) => UtxoError::Pruned { txid },
-                None => UtxoError::Unknown { txid },
-            });
+            return Err(self.service.plainly(UtxoError::Unknown { txid }).await);
         };
         if found.cut {
             return Err(UtxoError::Pruned { txid });
@@ -62,6 +61,14 @@ impl<S: UtxoStore> Api<S> {
         Ok(pb::GetResponse { record: Some(convert::record(&found)), body })
     }
 
+    /// The answer to a step.
+    async fn answered<A>(&self, done: Result<(), UtxoError>, answer: A) -> Result<A, Status> {
+        match done {
+            Ok(()) => Ok(answer),
+            Err(error) => Err(failure::status(&self.service.plainly(error).await)),
+        }
+    }
+
     /// A step about one transaction.
     async fn step<T, A: Default, F>(
         &self,
@@ -77,8 +84,8 @@ impl<S: UtxoStore> Api<S> {
         let store = self.service.pruner().store().clone();
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
-            work(store, txid, tip).await.map_err(|error| failure::status(&error))?;
-            Ok(A::default())
+            let done = work(store, txid, tip).await;
+            self.answered(done, A::default()).await
         })
         .await
     }
@@ -138,7 +145,8 @@ impl<S: UtxoStore> Store for Api<S> {
         let asked = request.get_ref();
         bounded(asked.txids.len(), MOST_MINED)?;
         let txids: Vec<TxId> = asked.txids.iter().map(convert::txid).collect::<Result<_, _>>()?;
-        let block = asked.block.as_ref().ok_or_else(|| convert::bad("the block is missing"))?;
+        let block =
+            asked.block.as_ref().ok_or_else(|| failure::malformed("the block is missing"))?;
         let (block, at) = (convert::block_ref(block)?, height(asked.height)?);
         let what = format!("{} in {}", plural(txids.len() as u64, "transaction"), block.id);
         let entry = self.entry(&request, "utxo.set_mined", &what);
@@ -147,7 +155,7 @@ impl<S: UtxoStore> Store for Api<S> {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             check_block(&block, tip).map_err(|error| failure::status(&error))?;
             let done = store.set_mined(txids, block, tip).await;
-            done.map(|()| pb::SetMinedResponse {}).map_err(|error| failure::status(&error))
+            self.answered(done, pb::SetMinedResponse {}).await
         })
         .await
     }
@@ -166,7 +174,7 @@ impl<S: UtxoStore> Store for Api<S> {
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             let done = store.unset_mined(txids, block, tip).await;
-            done.map(|()| pb::UnsetMinedResponse {}).map_err(|error| failure::status(&error))
+            self.answered(done, pb::UnsetMinedResponse {}).await
         })
         .await
     }

@@ -47,6 +47,16 @@ pub(super) fn verdict(
             "It is past its delete-at-height {} and goes with the next run.",
             count(at)
         )),
+        Some(at) if stands.head.is_some_and(|head| at <= head) => {
+            let persisted = stands.persisted.map_or_else(String::new, |height| {
+                format!(", because a block persister has written blocks up to {}", count(height))
+            });
+            said.push(format!(
+                "It is past its delete-at-height {}, and records go only up to height {}{persisted}.",
+                count(at),
+                count(safe)
+            ));
+        }
         Some(at) => {
             let left = stands.head.map(|head| plural(at.saturating_sub(head), "block"));
             let left = left.map_or_else(String::new, |left| format!(", in {left}"));
@@ -128,6 +138,10 @@ mod tests {
         assert!(told(&unmined).contains("no block of the main chain holds it"));
         let due = Record { delete_at_height: Some(19), ..record() };
         assert!(told(&due).contains("goes with the next run"));
+        let behind = Standing { persisted: Some(12), ..stands.clone() };
+        let waits = verdict(&due, &behind, 12, false).join(" ");
+        assert!(waits.contains("past its delete-at-height 19"), "{waits}");
+        assert!(waits.contains("only up to height 12, because a block persister"), "{waits}");
         let later = Record { delete_at_height: Some(25), ..record() };
         assert!(told(&later).contains("at height 25, in 5 blocks"));
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
