@@ -1,24 +1,27 @@
 # The commands that a contributor or an operator needs. CI runs `make test`.
 
 CARGO ?= cargo
-# In the build that its tests use, with their assertions: a second build of everything costs more
-# than the programme runs longer.
-SIM := $(CARGO) run --quiet --locked -p secateur-sim --
 # Both counts are floors: the programme checks at least so many distinct images.
 CRASH_IMAGES ?= 300000
 SIDECAR_SEEDS ?= 300
 FUZZ_SECONDS ?= 15
 # Optional features that are linted and tested with the rest: in runs of their own most of what they share
-# with it would be compiled twice. The product is built without them, and so is the simulator.
+# with it would be compiled twice. The product is built without them.
 FEATURES := --features secateur-sidecar/libp2p,secateur/aerospike,secateur/ic
+# The simulator plants bugs in our crates, so it is not built with the others. It is built for all of them together
+# all the same: then what they depend on has the same features, and is compiled once.
+SIMULATOR := --workspace $(FEATURES) --locked --test simulator --test stable --bin secateur-sim
+# In the build that its tests use, with their assertions: a second build of everything costs more than the programme
+# runs longer.
+SIM := $(or $(CARGO_TARGET_DIR),target)/debug/secateur-sim
 NAME ?=
 
-.PHONY: demo test prepare lint unit canister canister-test programme fuzz bench docs e2e-s3 e2e-aerospike
+.PHONY: demo test prepare lint unit simulator canister canister-test programme fuzz bench docs e2e-s3 e2e-aerospike
 
 demo:
 	$(CARGO) run --release -- demo
 
-test: prepare lint unit canister-test programme fuzz
+test: prepare lint unit simulator canister-test programme fuzz
 	@echo "everything passed"
 
 # Installs what the tests need on Debian when root, and says what is missing otherwise.
@@ -34,8 +37,11 @@ lint:
 # The node is tested without the simulator beside it, so that no planted bug is compiled in.
 unit:
 	scripts/test --workspace --exclude secateur-sim $(FEATURES) --locked
-	SECATEUR_TEST_LAYOUT=packed scripts/test -p secateur-sim --locked
-	SECATEUR_TEST_LAYOUT=per-block scripts/test -p secateur-sim --locked
+
+# Its suite is about one layout at a time.
+simulator:
+	SECATEUR_TEST_LAYOUT=packed scripts/test $(SIMULATOR)
+	SECATEUR_TEST_LAYOUT=per-block scripts/test $(SIMULATOR)
 
 # The wasm, target/canister/secateur.wasm (docs/canister.md).
 canister:
@@ -46,6 +52,7 @@ canister-test:
 	CANISTER_TESTED="--workspace --exclude secateur-sim $(FEATURES)" scripts/canister test
 
 programme:
+	$(CARGO) test --quiet --no-run $(SIMULATOR)
 	$(SIM) crash --images $(CRASH_IMAGES)
 	$(SIM) corrupt
 	$(SIM) faults

@@ -93,37 +93,3 @@ fn build(point: &Point, landing: &Landing, rng: &mut Rng) -> Image {
     }
     image
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::image::FileImage;
-    use crate::world::PointFile;
-    use std::collections::HashSet;
-
-    fn point(writes: usize) -> Point {
-        let pending = (0..writes).map(|at| FileOp::Write(at as u64 * 512, [1u8; 512].into()));
-        let file = PointFile {
-            name: "f".into(),
-            durable: FileImage::default(),
-            pending: pending.collect(),
-        };
-        Point { step: 0, files: vec![file], index: None }
-    }
-
-    #[test]
-    fn every_subset_of_a_few_writes_is_tried() {
-        let mut seen = HashSet::new();
-        images_of(&point(5), &mut Rng::new(1, 1), |image| {
-            seen.insert(image.digest());
-        });
-        assert!(seen.len() >= 32, "{}", seen.len());
-    }
-
-    #[test]
-    fn many_writes_are_tried_by_prefix_drop_keep_and_chance() {
-        let mut count = 0;
-        images_of(&point(20), &mut Rng::new(1, 1), |_| count += 1);
-        assert!((21 + 20 + 20 + 16..=21 + 20 + 20 + 16 + 20).contains(&count), "{count}");
-    }
-}

@@ -17,6 +17,7 @@ mod desk;
 mod disk;
 mod ground;
 mod holds;
+mod images;
 mod lookups;
 mod model;
 mod parts;

@@ -8,23 +8,23 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../it/append.rs"]
+#[path = "../simulator/append.rs"]
 mod append;
-#[path = "../it/budget.rs"]
+#[path = "../simulator/budget.rs"]
 mod budget;
-#[path = "../it/common.rs"]
+#[path = "../simulator/common.rs"]
 mod common;
-#[path = "../it/damage.rs"]
+#[path = "../simulator/damage.rs"]
 mod damage;
 mod full;
 mod ground;
-#[path = "../it/holds.rs"]
+#[path = "../simulator/holds.rs"]
 mod holds;
-#[path = "../it/lookups.rs"]
+#[path = "../simulator/lookups.rs"]
 mod lookups;
-#[path = "../it/model.rs"]
+#[path = "../simulator/model.rs"]
 mod model;
-#[path = "../it/parts.rs"]
+#[path = "../simulator/parts.rs"]
 mod parts;
-#[path = "../it/runs.rs"]
+#[path = "../simulator/runs.rs"]
 mod runs;
