@@ -176,6 +176,19 @@ pub enum UtxoError {
         /// Why.
         source: Box<UtxoError>,
     },
+    /// A run failed while it deleted.
+    #[error(
+        "deleting at height {height} failed: {}; {deleted} records were deleted before, and the next run goes on",
+        bare(source)
+    )]
+    Interrupted {
+        /// The run's height.
+        height: Height,
+        /// Records that it deleted.
+        deleted: u64,
+        /// Why.
+        source: Box<UtxoError>,
+    },
     /// The service that is asked or listened to is not there, or lies.
     #[error("{what}: {reason}")]
     Service {
@@ -199,7 +212,7 @@ pub enum UtxoError {
 
 /// An error without what was not changed by the step that failed: others before it may have.
 fn bare(error: &UtxoError) -> String {
-    error.to_string().trim_end_matches("; nothing was changed").to_owned()
+    error.to_string().replace("; nothing was changed", "")
 }
 
 fn ripe(ripe_at: Option<Height>) -> String {
@@ -235,7 +248,9 @@ impl UtxoError {
             | Self::FileUnsettled { retryable, .. } => *retryable,
             Self::Full { .. } => true,
             Self::Files(error) => error.is_retryable(),
-            Self::NotPreserved { source, .. } => source.is_retryable(),
+            Self::NotPreserved { source, .. } | Self::Interrupted { source, .. } => {
+                source.is_retryable()
+            }
             _ => false,
         }
     }
@@ -244,7 +259,9 @@ impl UtxoError {
     pub fn is_disk_full(&self) -> bool {
         match self {
             Self::Full { .. } => true,
-            Self::NotPreserved { source, .. } => source.is_disk_full(),
+            Self::NotPreserved { source, .. } | Self::Interrupted { source, .. } => {
+                source.is_disk_full()
+            }
             Self::Files(error) => {
                 let first: &(dyn std::error::Error + 'static) = error;
                 std::iter::successors(Some(first), |cause| cause.source())
@@ -278,6 +295,7 @@ impl UtxoError {
             Self::Files(_) | Self::File { .. } => "files",
             Self::FileUnsettled { .. } => "file_unsettled",
             Self::NotPreserved { .. } => "not_preserved",
+            Self::Interrupted { source, .. } => source.label(),
             Self::Service { .. } => "service",
             Self::WrongHeight { .. } => "wrong_height",
             Self::Setting(_) => "setting",

@@ -73,6 +73,8 @@ pub struct Watch {
     absent: bool,
     stale_after: Height,
     head: Option<Height>,
+    /// Whether a block told of the head.
+    told: bool,
     persisted: Option<Height>,
 }
 
@@ -85,7 +87,7 @@ impl Watch {
         persisted: Option<Height>,
     ) -> Self {
         let persisted = persisted.filter(|_| !absent);
-        Self { mode, absent, stale_after, head: persisted, persisted }
+        Self { mode, absent, stale_after, head: persisted, told: false, persisted }
     }
 
     /// With a chain that is known to have come to a height: a persister may have been told to begin anew far below it.
@@ -99,6 +101,11 @@ impl Watch {
         self.head
     }
 
+    /// The same, if a block told it and not a persister, which may be behind.
+    pub fn told(&self) -> Option<Height> {
+        self.head.filter(|_| self.told)
+    }
+
     /// What a persister last reported.
     pub const fn persisted(&self) -> Option<Height> {
         self.persisted
@@ -108,7 +115,7 @@ impl Watch {
     pub fn hear(&mut self, event: Event) -> Heard {
         match event {
             Event::Block { height, mined_set } => {
-                self.head = Some(height);
+                (self.head, self.told) = (Some(height), true);
                 let blocks = match self.mode {
                     TriggerMode::Mined => true,
                     TriggerMode::Auto => self.persisted.is_none(),

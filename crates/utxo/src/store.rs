@@ -282,10 +282,9 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
         sweep: Sweep,
     ) -> impl Future<Output = Result<Vec<Fate<Self::Key>>, UtxoError>> + Send;
 
-    /// Records that are cut and not yet removed; those with external files only if they may go.
+    /// Records that are cut and not yet removed.
     fn doomed(
         &self,
-        external: bool,
         after: Option<Self::Mark>,
         limit: usize,
     ) -> impl Future<Output = Result<Page<Doomed<Self::Key>, Self::Mark>, UtxoError>> + Send;

@@ -308,7 +308,7 @@ async fn a_height_in_a_call_is_not_believed_against_the_chain() {
         pb::CreateRequest { height: 4_294_967_000, transactions: vec![spend(12, &[(2, 0)], None)] };
     let refused = served.store().create(served.asked(far)).await.unwrap_err();
     let told = (refused.code(), label(&refused));
-    assert_eq!(told, (Code::InvalidArgument, "wrong_height".into()));
+    assert_eq!(told, (Code::FailedPrecondition, "wrong_height".into()));
     assert!(refused.message().contains("utxo.max_jump_blocks"), "{refused}");
     let above = served.create(5001, vec![spend(13, &[(2, 0)], Some(5002))]).await;
     assert_eq!(above, ["wrong_height"], "no block is above the tip");

@@ -222,11 +222,10 @@ impl<R: Records> UtxoStore for Engine<R> {
 
     async fn doomed(
         &self,
-        external: bool,
         after: Option<R::Cursor>,
         limit: usize,
     ) -> Result<Page<Doomed<TxId>, R::Cursor>, UtxoError> {
-        self.doomed_some(external, after, limit).await
+        self.doomed_some(after, limit).await
     }
 
     async fn finish(&self, keys: Vec<TxId>) -> Result<(), UtxoError> {

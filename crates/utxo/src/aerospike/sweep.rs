@@ -262,7 +262,6 @@ impl<R: Records> Engine<R> {
 
     pub(super) async fn doomed_some(
         &self,
-        external: bool,
         after: Option<R::Cursor>,
         limit: usize,
     ) -> Result<Page<Doomed<TxId>, R::Cursor>, UtxoError> {
@@ -273,9 +272,7 @@ impl<R: Records> Engine<R> {
         for stored in &found {
             let read = Reader(&stored.fields);
             let (txid, file) = (read.txid()?, read.external()?);
-            if external || file.is_none() {
-                items.push(Doomed { key: txid, txid, external: file });
-            }
+            items.push(Doomed { key: txid, txid, external: file });
         }
         Ok(Page { items, next })
     }

@@ -216,11 +216,10 @@ impl UtxoStore for PostgresStore {
 
     async fn doomed(
         &self,
-        external: bool,
         after: Option<Mark>,
         limit: usize,
     ) -> Result<Page<Doomed<Key>, Mark>, UtxoError> {
-        read::doomed(&self.client().await?, external, after, limit).await
+        read::doomed(&self.client().await?, after, limit).await
     }
 
     async fn finish(&self, keys: Vec<Key>) -> Result<(), UtxoError> {

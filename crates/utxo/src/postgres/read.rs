@@ -37,8 +37,8 @@ pub(super) const DUE: &str = "select delete_at, id from utxo_txs \
     where delete_at <= $1 and (delete_at, id) > ($2, $3) order by delete_at, id limit $4";
 pub(super) const PRUNED_AT: &str = "select pruned_at from utxo_pruned where txid = $1";
 pub(super) const HERE: &str = "select txid from utxo_txs where txid = any($1) and not cut";
-pub(super) const DOOMED: &str = "select id, txid, external from utxo_txs where cut and ($1 or external is null) \
-    and id > $3 order by id limit $2";
+pub(super) const DOOMED: &str = "select id, txid, external from utxo_txs where cut and id > $1 \
+    order by id limit $2";
 /// Newest first, as far as one can tell from an index by delete-at-height.
 pub(super) const EXTERNAL: &str = "select txid, external from ( \
         (select id, txid, external from utxo_txs where external is not null and not cut \
@@ -199,12 +199,11 @@ pub(super) async fn due(
 
 pub(super) async fn doomed(
     client: &Client,
-    external: bool,
     after: Option<Mark>,
     limit: usize,
 ) -> Result<Page<Doomed<Key>, Mark>, UtxoError> {
     let after = after.map_or(i64::MIN, |mark| mark.id);
-    let rows = query(client, DOOMED, &[&external, &limited(limit), &after]).await?;
+    let rows = query(client, DOOMED, &[&after, &limited(limit)]).await?;
     let decode = |row: &Row| {
         let (txid, external) = (decode_txid(field(row, 1)?)?, kind(field(row, 2)?)?);
         let key = Key { height: 0, id: field(row, 0)? };

@@ -213,13 +213,17 @@ impl<S: UtxoStore> Pruner<S> {
         (record, removed)
     }
 
-    /// Goes on where a run was cut off between a record's cut and its end.
+    /// Goes on where a run was cut off between a record's cut and its end; what has a file only if its place is
+    /// the right one.
     async fn finish_doomed(&self, external: bool, limits: &Limits) -> Result<(), Ended> {
         let mut after = None;
         loop {
             limits.check()?;
-            let page = self.store.doomed(external, after, self.settings.chunk_size).await?;
-            self.remove(page.items).await?;
+            let page = self.store.doomed(after, self.settings.chunk_size).await?;
+            let may_go = |record: &Doomed<_>| external || record.external.is_none();
+            let (go, stay): (Vec<_>, Vec<_>) = page.items.into_iter().partition(may_go);
+            self.board.count(|done| done.keep(Kept::FilesMissing, stay.len() as u64));
+            self.remove(go).await?;
             // What cannot be removed now is passed over, and tried again by the next run.
             after = page.next;
             if after.is_none() {

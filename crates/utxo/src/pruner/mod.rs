@@ -209,12 +209,17 @@ impl<S: UtxoStore> Pruner<S> {
             let began = Instant::now();
             let deleted = self.delete_due(safe_height, limits).await;
             self.metrics.took(Timed::Delete, began.elapsed());
-            if matches!(deleted, Err(Ended::Failed(_))) {
-                self.metrics.failed(Timed::Delete);
-            }
-            deleted?;
+            deleted.map_err(|ended| self.interrupted(trigger.height, ended))?;
         }
         Ok(())
+    }
+
+    /// What failed, with what was done before it did.
+    fn interrupted(&self, height: Height, ended: Ended) -> Ended {
+        let Ended::Failed(error) = ended else { return ended };
+        self.metrics.failed(Timed::Delete);
+        let deleted = self.board.look().map_or(0, |progress| progress.done.deleted);
+        Ended::Failed(UtxoError::Interrupted { height, deleted, source: Box::new(error) })
     }
 
     /// Says from time to time how far the run is.

@@ -161,7 +161,7 @@ impl<S: UtxoStore> Pruner<S> {
         }
         if sample.is_empty() && height.is_none() {
             // Only what is cut has files, and this place never carried the mark.
-            let doomed = self.store.doomed(true, None, self.settings.chunk_size).await?.items;
+            let doomed = self.store.doomed(None, self.settings.chunk_size).await?.items;
             let with_files = doomed.into_iter().filter_map(|one| Some((one.txid, one.external?)));
             sample = with_files.take(SAMPLE).collect();
         }

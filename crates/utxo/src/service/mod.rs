@@ -1,5 +1,6 @@
 //! A pruner at work: events come in, the latest height is pruned, one run at a time.
 
+mod follow;
 mod heights;
 mod standing;
 
@@ -13,12 +14,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::UtxoError;
-use crate::events::{Event, Heard, Latest, StalePersister, Watch};
-use crate::metrics::{Metrics, Unheard};
+use crate::events::{Event, Latest, Watch};
+use crate::metrics::Metrics;
 use crate::pruner::{Job, Outcome, Plan, Pruner, Skip, Trigger};
-use crate::store::{Counts, Kept, UtxoStore};
+use crate::store::{Counts, UtxoStore};
 use crate::types::{Record, TxId};
 
+use follow::alarm;
 use heights::height_note;
 pub use standing::{Following, Standing, Status};
 use standing::{State, lag};
@@ -27,8 +29,6 @@ use standing::{State, lag};
 const PROCESSED: &str = "processed_height";
 /// Under this name the store keeps what a persister last reported.
 const PERSISTED: &str = "persisted_height";
-/// How long a failed run waits before it is tried again, at first and at most.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// How long the store is left alone between two looks whether it answers, and how long it has to.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
@@ -61,15 +61,20 @@ impl<S: UtxoStore> Service<S> {
         let persisted = height_note(pruner.store(), PERSISTED).await?;
         let jobs = pruner.store().jobs().await?;
         let ran = jobs.first().map(|job| job.height);
-        let completed = jobs.iter().filter(|job| job.outcome == Outcome::Completed);
-        let swept = completed.map(|job| job.safe_height).max();
+        let mut state = State { processed, ran, ..State::default() };
+        // One that is said to be processed no more was at a wrong height.
+        let told = |job: &&Job| job.outcome != Outcome::Completed || Some(job.height) <= processed;
+        jobs.iter().rev().filter(told).for_each(|job| state.learn(job));
         let watch = following.watch(persisted, processed);
+        if let Some(stale) = watch.stale() {
+            alarm(stale);
+        }
         let service = Self(Arc::new(Inner {
             pruner,
             following,
             metrics,
             watch: Mutex::new(watch),
-            state: Mutex::new(State { processed, swept, ran, ..State::default() }),
+            state: Mutex::new(state),
             waiting: Latest::new(),
             turn: tokio::sync::Mutex::default(),
             noted: tokio::sync::Mutex::new(persisted),
@@ -84,6 +89,11 @@ impl<S: UtxoStore> Service<S> {
         &self.0.pruner
     }
 
+    /// How it follows events.
+    pub fn following(&self) -> &Following {
+        &self.0.following
+    }
+
     /// What it counts.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
@@ -92,72 +102,6 @@ impl<S: UtxoStore> Service<S> {
     /// Where it stands, now and from now on.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.0.standing.subscribe()
-    }
-
-    /// Takes an event in; whoever runs the service does the rest. An event whose work is done, or which is to set
-    /// nothing off, is noted. What keeps records back is in the store before anything is decided from it: a restart
-    /// must not forget it.
-    pub async fn hear(&self, event: Event) -> Result<Heard, UtxoError> {
-        let (Event::Block { height, .. } | Event::Persisted { height }) = event;
-        if let Some(known) = self.too_far(height).await {
-            self.0.metrics.unheard(Unheard::TooFar);
-            self.0.state.lock().doubted = Some(height);
-            self.show();
-            return Ok(Heard::TooFar { known });
-        }
-        // Two who report at the same time are noted and heard in one order.
-        let mut noted = self.0.noted.lock().await;
-        if let Event::Persisted { height } = event
-            && !self.0.following.persister_absent
-            // A height that is noted too low only keeps more.
-            && noted.is_none_or(|noted| height < noted)
-        {
-            self.0.pruner.store().set_note(PERSISTED, &height.to_string()).await?;
-            *noted = Some(height);
-        }
-        Ok(self.take_in(event))
-    }
-
-    fn take_in(&self, event: Event) -> Heard {
-        self.0.state.lock().doubted = None;
-        let (heard, stale) = {
-            let mut watch = self.0.watch.lock();
-            let was_stale = watch.stale().is_some();
-            (watch.hear(event), watch.stale().filter(|_| !was_stale))
-        };
-        if let Some(StalePersister { head, persisted }) = stale {
-            tracing::error!(
-                head,
-                persisted,
-                "the block persister has fallen behind, and records go only up to what it has written: \
-                 check it, or set its absence in the configuration if it is gone for good"
-            );
-        }
-        self.0.state.lock().heard = true;
-        let sets_off = match heard {
-            // Asked before it is offered: then its run may be over at any moment.
-            Heard::Trigger(trigger) if self.0.following.enabled => {
-                let is_ahead = self.is_ahead(trigger);
-                if self.0.waiting.offer(trigger).is_some() {
-                    self.0.metrics.replaced();
-                }
-                is_ahead
-            }
-            _ => false,
-        };
-        self.show();
-        if sets_off { heard } else { Heard::Noted }
-    }
-
-    /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
-    /// A run that failed is tried again, soon if the reason may pass by itself, unless a later height comes
-    /// first.
-    pub async fn run(&self, stop: watch::Receiver<bool>) {
-        tokio::select! {
-            biased;
-            () = self.follow(stop) => {}
-            never = self.look_after_store() => match never {},
-        }
     }
 
     /// Keeps in mind whether the store answers, for those who ask whether the service is ready.
@@ -208,45 +152,6 @@ impl<S: UtxoStore> Service<S> {
         state.place_seen = true;
     }
 
-    async fn follow(&self, mut stop: watch::Receiver<bool>) {
-        let mut pause = PATIENCE.0;
-        let mut again: Option<Trigger> = None;
-        loop {
-            let trigger = tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => return,
-                trigger = self.0.waiting.take() => trigger,
-                trigger = after(pause, again) => trigger,
-            };
-            again = None;
-            if !self.is_ahead(trigger) {
-                self.skip(Skip::NotAhead);
-                continue;
-            }
-            let soon = match self.prune(trigger, stop.clone()).await {
-                // Files may be removed by then.
-                Ok((job, None)) => (job.done.left_by_files() > 0).then_some(false),
-                Ok((_, Some(error))) => Some(error.is_retryable()),
-                Err(skip) => skip.is_retryable().then_some(true),
-            };
-            again = soon.map(|_| trigger);
-            pause = match soon {
-                None => PATIENCE.0,
-                Some(true) => (pause * 2).min(PATIENCE.1),
-                Some(false) => PATIENCE.1,
-            };
-        }
-    }
-
-    /// Whether a run would come to a height that is not processed, or delete further than before (a persister
-    /// that was behind a prune at the head catches up below it), or find what the last one had to leave.
-    fn is_ahead(&self, trigger: Trigger) -> bool {
-        let pruner = &self.0.pruner;
-        let safe = pruner.settings().safe_height(&pruner.store().rules(), trigger);
-        let state = self.0.state.lock();
-        state.processed < Some(trigger.height) || state.swept < Some(safe) || state.unfinished
-    }
-
     fn skip(&self, why: Skip) {
         self.0.metrics.skipped(why);
         self.0.state.lock().last_skip = Some(why);
@@ -284,14 +189,19 @@ impl<S: UtxoStore> Service<S> {
         if self.too_far(trigger.height).await.is_some() {
             return Err(Skip::TooFar);
         }
-        if trigger.persisted.is_some() || self.0.following.persister_absent {
+        if self.0.following.persister_absent {
             return Ok(trigger);
+        }
+        if let Some(told) = trigger.persisted {
+            // It may have been told to begin anew since.
+            let now = self.0.watch.lock().persisted().unwrap_or(told);
+            return Ok(Trigger { persisted: Some(told.min(now)), ..trigger });
         }
         match height_note(self.0.pruner.store(), PERSISTED).await {
             Ok(None) => Ok(trigger),
             Ok(Some(height)) => {
                 *self.0.noted.lock().await = Some(height);
-                self.take_in(Event::Persisted { height });
+                self.listen(Event::Persisted { height });
                 Ok(Trigger { persisted: Some(height), ..trigger })
             }
             Err(error) => {
@@ -324,24 +234,20 @@ impl<S: UtxoStore> Service<S> {
             );
         }
         let completed = error.is_none();
-        let head = self.0.watch.lock().head();
-        // A prune by hand may be at a lower height than one before.
+        let watch = self.0.watch.lock().clone();
         let processed = {
             let mut state = self.0.state.lock();
             state.last_error = error;
-            state.misplaced = job.done.stays(Kept::FilesMissing);
-            state.stuck = job.done.stays(Kept::FileStays);
-            state.unfinished = job.done.left_by_files() > 0;
             if completed {
                 state.last_skip = None;
-                // What cannot have been processed is forgotten.
-                let before =
-                    state.done().filter(|before| !self.0.following.is_beyond(head, *before));
-                state.processed = before.max(Some(job.height));
-                let before = state.swept.filter(|swept| !self.0.following.is_beyond(head, *swept));
-                state.swept = before.max(Some(job.safe_height));
+                // A prune by hand may be at a lower height than one before; what cannot have been processed is
+                // forgotten.
+                let can_be = |before: &Height| !self.0.following.is_above(&watch, *before);
+                state.processed = state.done().filter(can_be).max(Some(job.height));
+                state.swept = state.swept.filter(can_be);
                 state.stored = state.processed;
             }
+            state.learn(job);
             state.processed.filter(|_| completed)
         };
         self.show();
@@ -440,37 +346,26 @@ impl<S: UtxoStore> Service<S> {
         let UtxoError::Unknown { txid } = error else { return error };
         match self.pruned_at(txid).await {
             Ok(Some(_)) => UtxoError::Pruned { txid },
-            // What is known is told all the same.
-            Ok(None) | Err(_) => error,
+            Ok(None) => error,
+            // Which of the two it is has to be asked again.
+            Err(failed) => failed,
         }
     }
 
     fn show(&self) {
         // Looked at inside, so that of two who tell at the same time the later one tells the latest.
         self.0.standing.send_if_modified(|known| {
-            let (head, persisted, stale) = {
-                let watch = self.0.watch.lock();
-                (watch.head(), watch.persisted(), watch.stale().is_some())
-            };
+            let watch = self.0.watch.lock().clone();
             let (heard, processed, not_ready) = {
                 let state = self.0.state.lock();
-                (state.heard, state.done(), state.not_ready(&self.0.following, head))
+                (state.heard, state.done(), state.not_ready(&self.0.following, &watch))
             };
-            self.0.metrics.chain(lag(head, processed), processed, stale);
+            let (head, persisted) = (watch.head(), watch.persisted());
+            self.0.metrics.chain(lag(head, processed), processed, watch.stale().is_some());
             let now = Standing { head, heard, persisted, processed, not_ready };
             let changed = *known != now;
             *known = now;
             changed
         });
-    }
-}
-
-async fn after(pause: Duration, trigger: Option<Trigger>) -> Trigger {
-    match trigger {
-        None => std::future::pending().await,
-        Some(trigger) => {
-            tokio::time::sleep(pause).await;
-            trigger
-        }
     }
 }

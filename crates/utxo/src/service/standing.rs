@@ -4,8 +4,11 @@ use secateur_core::Height;
 use serde::Serialize;
 
 use crate::events::{StalePersister, TriggerMode, Watch};
-use crate::pruner::{Progress, Skip};
-use crate::store::Counts;
+use crate::pruner::{Job, Outcome, Progress, Skip};
+use crate::store::{Counts, Kept};
+
+/// A chain does not go back by more blocks than a coinbase needs to ripen.
+const DEEPEST: Height = 100;
 
 /// How events are followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,9 +137,16 @@ impl Following {
         self.max_jump_blocks > 0 && to.saturating_sub(from) > self.max_jump_blocks
     }
 
-    /// Whether a height that is processed is far above the chain's top: then a wrong one was pruned.
+    /// Whether a height that is processed is so far above the chain's top that nothing is to be counted from it.
     pub(super) fn is_beyond(&self, head: Option<Height>, processed: Height) -> bool {
         head.is_some_and(|head| self.is_jump(head, processed))
+    }
+
+    /// Whether a height that is processed cannot be the chain's: it is beyond its top, or further above one that a
+    /// block told than a chain goes back.
+    pub(super) fn is_above(&self, watch: &Watch, processed: Height) -> bool {
+        let above = |top| processed.saturating_sub(top) > DEEPEST;
+        self.is_beyond(watch.head(), processed) || watch.told().is_some_and(above)
     }
 }
 
@@ -146,15 +156,31 @@ impl State {
         self.processed.max(self.stored)
     }
 
+    /// What a run tells of how far records went, and of those that stay because of their files. One that did not
+    /// end, or came less far than another, does not know of all of these.
+    pub(super) fn learn(&mut self, job: &Job) {
+        let completed = job.outcome == Outcome::Completed;
+        if completed && Some(job.safe_height) >= self.swept {
+            (self.misplaced, self.stuck, self.unfinished) = (0, 0, false);
+        }
+        self.misplaced = self.misplaced.max(job.done.stays(Kept::FilesMissing));
+        self.stuck = self.stuck.max(job.done.stays(Kept::FileStays));
+        self.unfinished |= job.done.left_by_files() > 0;
+        if completed {
+            self.swept = self.swept.max(Some(job.safe_height));
+        }
+    }
+
     /// What keeps a service from being ready.
-    pub(super) fn not_ready(&self, following: &Following, head: Option<Height>) -> Option<String> {
+    pub(super) fn not_ready(&self, following: &Following, watch: &Watch) -> Option<String> {
         if let Some(reason) = &self.store_down {
             return Some(format!("the store does not answer: {reason}"));
         }
-        if let Some(processed) = self.done().filter(|height| following.is_beyond(head, *height)) {
+        if let Some(processed) = self.done().filter(|height| following.is_above(watch, *height)) {
             return Some(format!(
                 "height {processed} is said to be processed, far above the head: a wrong height was \
-                 pruned, and nothing goes on by itself. A prune by hand at the head begins from there"
+                 pruned, and nothing goes on by itself. If no other service on this store is further, a prune by \
+                 hand at the head begins from there"
             ));
         }
         if let Some(height) = self.doubted {
@@ -174,9 +200,11 @@ impl State {
             ));
         }
         if self.stuck > 0 {
+            let then =
+                if following.enabled { "it is tried again by itself" } else { "then prune again" };
             return Some(format!(
                 "{} due records stay, because their external files cannot be removed: see that utxo.files can be \
-                 written to; it is tried again by itself",
+                 written to; {then}",
                 self.stuck
             ));
         }
@@ -187,7 +215,7 @@ impl State {
             return Some("nothing was heard of the chain since the start".into());
         }
         let most = following.max_lag_blocks;
-        let behind = lag(head, self.processed).filter(|behind| *behind > most)?;
+        let behind = lag(watch.head(), self.processed).filter(|behind| *behind > most)?;
         Some(format!("{behind} blocks behind the head; at most {most} are allowed"))
     }
 }

@@ -317,11 +317,10 @@ impl UtxoStore for SqliteStore {
 
     async fn doomed(
         &self,
-        external: bool,
         after: Option<Mark>,
         limit: usize,
     ) -> Result<Page<Doomed<i64>, Mark>, UtxoError> {
-        self.reader().read(move |connection| read::doomed(connection, external, after, limit)).await
+        self.reader().read(move |connection| read::doomed(connection, after, limit)).await
     }
 
     async fn finish(&self, keys: Vec<i64>) -> Result<(), UtxoError> {

@@ -25,8 +25,8 @@ const DUE: &str = "SELECT delete_at, id FROM txs
     WHERE delete_at <= ?1 AND (delete_at, id) > (?2, ?3) ORDER BY delete_at, id LIMIT ?4";
 const HERE: &str = concat!("SELECT 1 FROM txs WHERE ", by_txid!(), " AND cut = 0");
 const SETTLED: &str = concat!("SELECT mined_at FROM txs WHERE ", by_txid!(), " AND cut = 0");
-const DOOMED: &str = "SELECT id, txid, external FROM txs WHERE cut = 1 AND (?1 OR external IS NULL)
-    AND id > ?3 ORDER BY id LIMIT ?2";
+const DOOMED: &str =
+    "SELECT id, txid, external FROM txs WHERE cut = 1 AND id > ?1 ORDER BY id LIMIT ?2";
 /// What is cut may have lost its file.
 const EXTERNAL: &str = "SELECT txid, external FROM txs WHERE external IS NOT NULL AND cut = 0
     AND (?1 IS NULL OR delete_at IS NULL OR delete_at > ?1) ORDER BY id DESC LIMIT ?2";
@@ -234,13 +234,12 @@ pub(super) fn unstable(
 
 pub(super) fn doomed(
     connection: &Connection,
-    external: bool,
     after: Option<Mark>,
     limit: usize,
 ) -> Result<Page<Doomed<i64>, Mark>, UtxoError> {
     let mut statement = connection.prepare_cached(DOOMED).map_err(failed)?;
     let after = after.map_or(i64::MIN, |mark| mark.id);
-    let rows = statement.query_map(params![external, limited(limit), after], |row| {
+    let rows = statement.query_map(params![after, limited(limit)], |row| {
         Ok((row.get(0)?, TxId(row.get(1)?), row.get::<_, Option<i64>>(2)?))
     });
     let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(failed)?;

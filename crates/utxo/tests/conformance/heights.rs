@@ -13,9 +13,12 @@ use super::prunes::{go, settings};
 use super::rig::{Home, RULES, add, coins, is_here, mine, pays};
 
 async fn service<S: UtxoStore>(store: &S) -> Service<S> {
+    service_that(store, Following { max_jump_blocks: 100, ..Following::default() }).await
+}
+
+async fn service_that<S: UtxoStore>(store: &S, following: Following) -> Service<S> {
     let metrics = Arc::new(Metrics::default());
     let pruner = Pruner::new(store.clone(), None, settings(), None, Arc::clone(&metrics)).unwrap();
-    let following = Following { max_jump_blocks: 100, ..Following::default() };
     Service::open(pruner, following, metrics).await.unwrap()
 }
 
@@ -81,6 +84,29 @@ where
     assert_eq!(prune(&other, trigger).await, Ok(0));
     assert!(is_here(store, 2).await && is_here(store, 3).await);
     assert_eq!(other.status().await.unwrap().persisted, Some(12));
+    // What the store says is no word of the chain.
+    let third = service(store).await;
+    one.hear(Event::Persisted { height: 11 }).await.unwrap();
+    prune(&third, Trigger { height: 20, persisted: None }).await.unwrap();
+    let stands = third.standing().borrow().clone();
+    assert_eq!((stands.heard, stands.persisted), (false, Some(11)), "{stands:?}");
+}
+
+pub async fn a_run_that_waited_deletes_nothing_beyond_a_persister_that_began_anew<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let service = service(store).await;
+    let heard = service.hear(Event::Persisted { height: 20 }).await.unwrap();
+    let Heard::Trigger(waited) = heard else { panic!("it triggers") };
+    service.hear(Event::Persisted { height: 5 }).await.unwrap();
+    assert_eq!(prune(&service, waited).await, Ok(0));
+    assert!(is_here(store, 2).await && is_here(store, 3).await);
 }
 
 pub async fn a_persister_that_catches_up_below_a_prune_by_hand_sets_runs_off<S, F>(
@@ -164,6 +190,49 @@ pub async fn a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_
     assert_eq!(prune(&first, first.trigger_at(None).unwrap()).await, Ok(3));
     assert_eq!(first.ready(), Ok(()));
     assert_eq!(service(store).await.status().await.unwrap().processed, Some(20));
+}
+
+pub async fn a_wrong_height_that_could_be_believed_is_told_once_a_block_says_where_the_head_is<
+    S,
+    F,
+>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let first = service_that(store, Following::default()).await;
+    for height in [20, 1000] {
+        block(&first, height).await;
+        prune(&first, first.trigger_at(None).unwrap()).await.unwrap();
+    }
+    // A persister may be that far behind.
+    let other = service_that(store, Following::default()).await;
+    other.hear(Event::Persisted { height: 21 }).await.unwrap();
+    assert_eq!(other.ready(), Ok(()));
+    for service in [first, other] {
+        assert_eq!(block(&service, 900).await, Heard::Noted);
+        assert_eq!(service.ready(), Ok(()), "a chain may go back so far");
+        assert_eq!(block(&service, 21).await, Heard::Noted);
+        assert!(service.ready().unwrap_err().contains("prune by hand"));
+        assert_eq!(service.tip(21).await.unwrap(), 1000, "nothing is dated too early");
+        prune(&service, service.trigger_at(None).unwrap()).await.unwrap();
+        assert_eq!(service.ready(), Ok(()));
+        assert_eq!(service.tip(21).await.unwrap(), 21);
+        prune(&service, Trigger { height: 1000, persisted: None }).await.unwrap();
+    }
+    // The cure outlives a restart.
+    let last = service_that(store, Following::default()).await;
+    block(&last, 22).await;
+    prune(&last, last.trigger_at(None).unwrap()).await.unwrap();
+    drop(last);
+    let next = service_that(store, Following::default()).await;
+    assert_eq!(next.status().await.unwrap().processed, Some(22));
+    assert_eq!(block(&next, 23).await, Heard::Noted, "there is a persister");
+    let heard = next.hear(Event::Persisted { height: 23 }).await.unwrap();
+    assert!(matches!(heard, Heard::Trigger(_)));
 }
 
 pub async fn what_another_service_on_the_store_processed_is_known<S, F>(open: impl Fn(Rules) -> F)

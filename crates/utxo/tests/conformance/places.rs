@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use secateur_archive::{Credentials, Retry, S3Settings};
 use secateur_utxo::{
     Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Rules, Service, Settings,
     UtxoError, UtxoStore,
 };
+use tokio::sync::watch;
 
 use super::broke::place;
 use super::prunes::{at, go, pruner, run, settings};
@@ -199,6 +201,99 @@ pub async fn what_stays_with_its_file_is_told_and_tried_again_at_the_same_height
     assert!(!is_here(store, 2).await);
     assert_eq!(service.ready(), Ok(()));
     assert_eq!(told().await.unwrap(), Heard::Noted);
+}
+
+pub async fn what_was_tried_in_vain_is_not_tried_sooner_because_it_is_told_again<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 1).await;
+    add(store, 6, vec![external(pays(2, &[(1, 0)], 0))]).await;
+    mine(store, 7, &[2]).await;
+    let bucket = Arc::new(Bucket::default());
+    bucket.stuck.lock().push(String::new());
+    let mut registry = Registry::default();
+    let metrics = Arc::new(Metrics::new(&mut registry));
+    let pruner = pruner(store, Some(bucket.files()), settings());
+    let service = Service::open(pruner, Following::default(), metrics).await.unwrap();
+    // Heights that were told in vain, and runs.
+    let seen = async || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let replaced =
+            text.split("pruner_replaced_total ").nth(1).and_then(|rest| rest.lines().next());
+        (replaced.unwrap().parse::<u64>().unwrap(), store.jobs().await.unwrap().len())
+    };
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn({
+        let service = service.clone();
+        async move { service.run(stopped).await }
+    });
+    let mut before = seen().await;
+    for (height, expected) in [(17, (0, 1)), (17, (1, 1)), (16, (2, 1)), (17, (3, 1)), (18, (3, 2))]
+    {
+        service.hear(Event::Block { height, mined_set: true }).await.unwrap();
+        let done = async {
+            while seen().await == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), done).await.expect("nothing came of it");
+        before = seen().await;
+        assert_eq!(before, expected, "after {height}");
+    }
+    stop.send(true).unwrap();
+    running.await.unwrap();
+}
+
+pub async fn what_stays_because_of_its_place_is_counted_and_outlives_a_restart<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    let dir = tempfile::tempdir().unwrap();
+    let (here, away) = (dir.path().join("files"), dir.path().join("away"));
+    let files = place(&here);
+    let service = async || {
+        let pruner = pruner(store, Some(files.clone()), settings());
+        let metrics = Arc::new(Metrics::default());
+        Service::open(pruner, Following::default(), metrics).await.unwrap()
+    };
+    coins(store, 2).await;
+    for (n, output) in [(2, 0), (3, 1)] {
+        files.put(id(n), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+        add(store, 6, vec![external(pays(n, &[(1, output)], 0))]).await;
+    }
+    mine(store, 7, &[2]).await;
+    mine(store, 8, &[3]).await;
+    // One is cut, and its file is gone.
+    let faulty = Faulty::new(store.clone(), |name| (name == "finish").then_some(When::Before));
+    run(&pruner(&faulty, Some(files.clone()), settings()), at(17)).await;
+    assert_eq!(store.counts(17).await.unwrap().cut, 1);
+    std::fs::rename(&here, &away).unwrap();
+    let first = service().await;
+    let (job, _) = first.prune(at(18), go()).await.unwrap();
+    assert_eq!(job.done.kept.get(&Kept::FilesMissing), Some(&2), "{job:?}");
+    for service in [first, service().await] {
+        assert!(service.ready().unwrap_err().contains("2 due records stay"));
+        // One that does not come so far knows only of what is cut.
+        let (job, _) = service.prune(at(10), go()).await.unwrap();
+        assert_eq!(job.done.kept.get(&Kept::FilesMissing), Some(&1), "{job:?}");
+        assert!(service.ready().unwrap_err().contains("2 due records stay"));
+    }
+    std::fs::rename(&away, &here).unwrap();
+    let last = service().await;
+    assert!(last.ready().unwrap_err().contains("2 due records stay"));
+    let (job, _) = last.prune(at(18), go()).await.unwrap();
+    assert_eq!((job.done.deleted, job.done.files_deleted), (2, 1), "{job:?}");
+    assert_eq!((last.ready(), service().await.ready()), (Ok(()), Ok(())));
 }
 
 pub async fn a_place_without_the_mark_takes_no_new_file_and_none_vouches_for_the_others<S, F>(

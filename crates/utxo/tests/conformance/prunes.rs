@@ -163,8 +163,10 @@ where
         });
         let one = Settings { chunk_group_limit: 1, ..settings() };
         let (job, error) = pruner(&faulty, None, one).run(at(17), go()).await.unwrap();
-        assert!(error.unwrap().is_retryable());
-        assert!(matches!(job.outcome, Outcome::Failed(_)));
+        let error = error.unwrap();
+        assert!(error.is_retryable());
+        assert!(error.to_string().contains("4 records were deleted before"), "{error}");
+        assert_eq!(job.outcome, Outcome::Failed(error.to_string()));
         assert!(here(&home.store, 10..20).await <= 6);
         assert_eq!(here(&home.store, 40..45).await, 5);
         let job = run(&pruner(&home.store, None, settings()), at(17)).await;

@@ -273,11 +273,10 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
 
     async fn doomed(
         &self,
-        external: bool,
         after: Option<Self::Mark>,
         limit: usize,
     ) -> Result<Page<Doomed<Self::Key>, Self::Mark>, UtxoError> {
-        self.call("doomed", self.inner.doomed(external, after, limit)).await
+        self.call("doomed", self.inner.doomed(after, limit)).await
     }
 
     async fn finish(&self, keys: Vec<Self::Key>) -> Result<(), UtxoError> {

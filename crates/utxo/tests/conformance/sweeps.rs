@@ -269,15 +269,11 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
     }
     assert_eq!(store.preserve(vec![id(2)], 99).await.unwrap().missing, 1);
     assert_eq!(store.counts(18).await.unwrap().cut, 1);
-    assert!(store.doomed(false, None, 10).await.unwrap().items.is_empty());
-    let again = store.doomed(true, None, 10).await.unwrap().items;
+    let again = store.doomed(None, 10).await.unwrap().items;
     assert_eq!(again.iter().map(|doomed| doomed.txid).collect::<Vec<_>>(), vec![id(2)]);
     for _ in 0..2 {
         store.finish(vec![again[0].key.clone()]).await.unwrap();
-        assert!(
-            !is_here(store, 2).await
-                && store.doomed(true, None, 10).await.unwrap().items.is_empty()
-        );
+        assert!(!is_here(store, 2).await && store.doomed(None, 10).await.unwrap().items.is_empty());
     }
     assert_eq!(get(store, 1).await.outputs[0], Slot::Pruned { by: id(2), input: 0 });
     // What is not cut is not finished.

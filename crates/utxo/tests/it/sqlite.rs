@@ -48,7 +48,7 @@ async fn a_file_from_before_coinbases_were_remembered_is_brought_up_to_date() {
     store.delete(keys, sweep).await.unwrap();
     assert_eq!(store.pruned_at(id(1)).await.unwrap(), Some(17));
     // What the older version had cut is removed without another look.
-    let doomed = store.doomed(true, None, 10).await.unwrap().items;
+    let doomed = store.doomed(None, 10).await.unwrap().items;
     store.finish(doomed.into_iter().map(|one| one.key).collect()).await.unwrap();
     let refused = try_add(&store, 18, external(coinbase(3, 1, block(1, 1)))).await.unwrap_err();
     assert!(matches!(refused, UtxoError::Pruned { .. }), "{refused}");

@@ -351,8 +351,7 @@ async fn chunks_beside_each_other(chunk: impl Fn(usize, usize) -> usize) {
         prune.await.unwrap();
     }
     assert!(
-        due(&store, 17).await.is_empty()
-            && store.doomed(true, None, 1).await.unwrap().items.is_empty()
+        due(&store, 17).await.is_empty() && store.doomed(None, 1).await.unwrap().items.is_empty()
     );
     for writer in writers {
         writer.await.unwrap();

@@ -75,10 +75,10 @@ fn code(error: &UtxoError) -> Code {
         _ if error.is_retryable() => Code::Unavailable,
         UtxoError::Unknown { .. } => Code::NotFound,
         UtxoError::Pruned { .. } => Code::OutOfRange,
-        UtxoError::Malformed { .. }
-        | UtxoError::TooManyOutputs { .. }
-        | UtxoError::WrongHeight { .. } => Code::InvalidArgument,
-        UtxoError::NotPreserved { source, .. } => code(source),
+        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } => Code::InvalidArgument,
+        UtxoError::NotPreserved { source, .. } | UtxoError::Interrupted { source, .. } => {
+            code(source)
+        }
         UtxoError::Damaged { .. } => Code::DataLoss,
         UtxoError::Store { .. } => Code::Internal,
         _ => Code::FailedPrecondition,

@@ -6,10 +6,11 @@ use secateur_proto::teranode::pruner::{EmptyMessage, HealthResponse};
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_server::Pruner;
 use secateur_proto::utxo::v1::trigger_request::Event as Told;
-use secateur_utxo::{Event, Heard, Trigger, TxId, UtxoStore};
+use secateur_utxo::{Event, Heard, Trigger, TxId, UtxoError, UtxoStore};
 use tonic::{Code, Request, Response, Status};
 
 use super::super::entry::Entry;
+use super::story::Away;
 use super::{Api, convert, failure, height, story};
 use crate::ui::words::count;
 
@@ -67,6 +68,20 @@ impl<S: UtxoStore> Api<S> {
         let rules = pruner.store().rules();
         let at = self.trigger(None).ok();
         at.map_or(0, |at| pruner.settings().safe_height(&rules, at))
+    }
+
+    /// Why external files cannot be removed now.
+    async fn away(&self) -> Result<Option<Away>, Status> {
+        let pruner = self.service.pruner();
+        if pruner.files().is_none() {
+            return Ok(Some(Away::NoPlace));
+        }
+        match pruner.peek_at_place().await {
+            Ok(()) => Ok(None),
+            Err(UtxoError::File { .. }) => Ok(Some(Away::Elsewhere)),
+            Err(UtxoError::Files(_)) => Ok(Some(Away::Silent)),
+            Err(error) => Err(failure::status(&error)),
+        }
     }
 }
 
@@ -210,16 +225,22 @@ impl<S: UtxoStore> Pruner for Api<S> {
         let stands = self.service.standing().borrow().clone();
         let mut record = found.as_ref().map(convert::record);
         let external = found.as_ref().and_then(|found| found.external);
-        let mut is_away = false;
-        if let (Some(record), Some(kind)) = (&mut record, external)
-            && let Some(files) = self.service.pruner().files()
-        {
-            // Where nobody can look, that is what is told.
-            record.file_is_there = files.has(txid, kind).await.ok();
-            is_away = self.service.pruner().peek_at_place().await.is_err();
+        let mut away = None;
+        if let (Some(record), Some(kind)) = (&mut record, external) {
+            if let Some(files) = self.service.pruner().files() {
+                // Where nobody can look, that is what is told.
+                record.file_is_there = files.has(txid, kind).await.ok();
+            }
+            away = self.away().await?;
         }
         let verdict = match &found {
-            Some(record) => story::verdict(record, &stands, self.safe(), is_away),
+            Some(record) => {
+                let (settings, enabled) =
+                    (self.service.pruner().settings(), self.service.following().enabled);
+                let safe = self.safe();
+                let around = story::Around { stands: &stands, safe, settings, enabled, away };
+                story::verdict(record, &around)
+            }
             None => vec![story::absent(pruned_at, &stands)],
         };
         Ok(Response::new(pb::ExplainResponse {

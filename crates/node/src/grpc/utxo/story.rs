@@ -1,17 +1,48 @@
 //! What keeps a record, or when it goes: the sentences of `explain`.
 
 use secateur_core::Height;
-use secateur_utxo::{Record, Standing};
+use secateur_utxo::{Record, Settings, Standing};
 
 use crate::ui::words::{count, plural};
 
-/// The sentences about a record. Its file is away where the place of files is not the one of this store.
-pub(super) fn verdict(
-    record: &Record,
-    stands: &Standing,
-    safe: Height,
-    is_away: bool,
-) -> Vec<String> {
+/// What decides about a record beside itself.
+pub(super) struct Around<'a> {
+    pub(super) stands: &'a Standing,
+    /// Up to which height records may go now.
+    pub(super) safe: Height,
+    pub(super) settings: &'a Settings,
+    /// Whether events set runs off.
+    pub(super) enabled: bool,
+    /// Why its file cannot be removed now.
+    pub(super) away: Option<Away>,
+}
+
+/// Why a file cannot be removed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Away {
+    /// There is no place of files.
+    NoPlace,
+    /// It is another place.
+    Elsewhere,
+    /// The place does not answer.
+    Silent,
+}
+
+impl Away {
+    const fn told(self) -> &'static str {
+        match self {
+            Self::NoPlace => "It stays while no place of files is set (utxo.files).",
+            Self::Elsewhere => {
+                "It stays while the place of files is not the one that its file is in."
+            }
+            Self::Silent => "It stays while the place of files does not answer.",
+        }
+    }
+}
+
+/// The sentences about a record.
+pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
+    let &Around { stands, safe, settings, enabled, away } = around;
     let mut said = Vec::new();
     if record.cut {
         said.push(
@@ -19,8 +50,11 @@ pub(super) fn verdict(
                 .to_owned(),
         );
     }
-    if is_away {
-        said.push("It stays while the place of files is not the one that its file is in.".into());
+    if let Some(away) = away {
+        said.push(away.told().to_owned());
+    }
+    if !settings.delete && (record.cut || record.delete_at_height.is_some()) {
+        said.push("It stays while utxo.delete is off: nothing is deleted.".to_owned());
     }
     if record.cut {
         return said;
@@ -43,10 +77,19 @@ pub(super) fn verdict(
         Some(at) if at <= safe && held => {
             said.push(format!("It is past its delete-at-height {}, and held.", count(at)));
         }
-        Some(at) if at <= safe => said.push(format!(
-            "It is past its delete-at-height {} and goes with the next run.",
-            count(at)
-        )),
+        Some(at) if at <= safe => {
+            let deep = if settings.defensive {
+                ", if every transaction that spends it is deep in the chain (utxo.defensive)"
+            } else {
+                ""
+            };
+            let by_hand =
+                if enabled { "" } else { ", which nothing sets off but you (utxo.enabled is off)" };
+            said.push(format!(
+                "It is past its delete-at-height {} and goes with the next run{by_hand}{deep}.",
+                count(at)
+            ));
+        }
         Some(at) if stands.head.is_some_and(|head| at <= head) => {
             let persisted = stands.persisted.map_or_else(String::new, |height| {
                 format!(", because a block persister has written blocks up to {}", count(height))
@@ -128,7 +171,10 @@ mod tests {
     #[test]
     fn every_reason_to_stay_is_told() {
         let stands = Standing { head: Some(20), processed: Some(19), ..Standing::default() };
-        let told = |record: &Record| verdict(record, &stands, 19, false).join(" ");
+        let settings = Settings::default();
+        let around =
+            Around { stands: &stands, safe: 19, settings: &settings, enabled: true, away: None };
+        let told = |record: &Record| verdict(record, &around).join(" ");
         assert!(absent(None, &stands).contains("heights up to 19 are processed"));
         assert!(absent(None, &Standing::default()).contains("no height"));
         assert!(absent(Some(18), &stands).contains("record was pruned by a run up to height 18"));
@@ -139,7 +185,7 @@ mod tests {
         let due = Record { delete_at_height: Some(19), ..record() };
         assert!(told(&due).contains("goes with the next run"));
         let behind = Standing { persisted: Some(12), ..stands.clone() };
-        let waits = verdict(&due, &behind, 12, false).join(" ");
+        let waits = verdict(&due, &Around { stands: &behind, safe: 12, ..around }).join(" ");
         assert!(waits.contains("past its delete-at-height 19"), "{waits}");
         assert!(waits.contains("only up to height 12, because a block persister"), "{waits}");
         let later = Record { delete_at_height: Some(25), ..record() };
@@ -147,8 +193,22 @@ mod tests {
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
         assert!(told(&held).contains("1 live unmined transaction"));
         assert!(told(&held).contains("and held"));
-        let away = verdict(&due, &stands, 19, true).join(" ");
-        assert!(away.contains("place of files") && away.contains("and held"), "{away}");
+        let off = Settings { delete: false, ..Settings::default() };
+        for (record, told) in [(&due, "and held"), (&later, "not before height 25")] {
+            let off = verdict(record, &Around { settings: &off, ..around }).join(" ");
+            assert!(off.contains("utxo.delete is off") && off.contains(told), "{off}");
+        }
+        let careful = Settings { defensive: true, ..Settings::default() };
+        let by_hand = Around { settings: &careful, enabled: false, ..around };
+        let careful = verdict(&due, &by_hand).join(" ");
+        assert!(
+            careful.contains("utxo.enabled") && careful.contains("utxo.defensive"),
+            "{careful}"
+        );
+        for away in [Away::NoPlace, Away::Elsewhere, Away::Silent] {
+            let away = verdict(&due, &Around { away: Some(away), ..around }).join(" ");
+            assert!(away.contains("place of files") && away.contains("and held"), "{away}");
+        }
         let kept = Record { preserve_until: Some(40), ..record() };
         assert!(told(&kept).contains("preserved until height 40"));
         assert!(told(&Record { cut: true, ..due }).contains("nothing brings it back"));
