@@ -10,6 +10,7 @@ use secateur_utxo::{
     BlockId, BlockRef, Body, Counts, Created, Doomed, Fate, FileKind, Job, NewTx, OutPoint, Page,
     Preserved, Record, Rules, Sweep, TxId, Unmined, UtxoError, UtxoStore,
 };
+use tokio::sync::Notify;
 
 /// Small numbers, so that a few blocks are a long time.
 pub const RULES: Rules = Rules { block_height_retention: 10, coinbase_maturity: 5 };
@@ -123,6 +124,27 @@ pub enum When {
     Before,
     /// It is done, and the answer is lost.
     After,
+    /// It never ends, and keeps a turn until it is given up.
+    Keeps,
+    /// Nothing is done, once somebody keeps the turn.
+    OnceKept,
+    /// It is done once the turn is given up.
+    OnceGivenUp,
+}
+
+/// A turn that one keeps and others wait for.
+#[derive(Default)]
+struct Turn {
+    kept: Notify,
+    given_up: Notify,
+}
+
+struct Keeper<'a>(&'a Turn);
+
+impl Drop for Keeper<'_> {
+    fn drop(&mut self) {
+        self.0.given_up.notify_one();
+    }
 }
 
 type Hook = Box<dyn FnMut(&'static str) -> Option<When> + Send>;
@@ -132,6 +154,7 @@ type Hook = Box<dyn FnMut(&'static str) -> Option<When> + Send>;
 pub struct Faulty<S> {
     pub inner: S,
     hook: Arc<Mutex<Hook>>,
+    turn: Arc<Turn>,
 }
 
 impl<S: std::fmt::Debug> std::fmt::Debug for Faulty<S> {
@@ -142,7 +165,7 @@ impl<S: std::fmt::Debug> std::fmt::Debug for Faulty<S> {
 
 impl<S: UtxoStore> Faulty<S> {
     pub fn new(inner: S, hook: impl FnMut(&'static str) -> Option<When> + Send + 'static) -> Self {
-        Self { inner, hook: Arc::new(Mutex::new(Box::new(hook))) }
+        Self { inner, hook: Arc::new(Mutex::new(Box::new(hook))), turn: Arc::default() }
     }
 
     async fn call<T>(
@@ -157,6 +180,19 @@ impl<S: UtxoStore> Faulty<S> {
             None => work.await,
             Some(When::Before) => Err(failure()),
             Some(When::After) => work.await.and(Err(failure())),
+            Some(When::Keeps) => {
+                let _keeper = Keeper(&self.turn);
+                self.turn.kept.notify_one();
+                std::future::pending().await
+            }
+            Some(When::OnceKept) => {
+                self.turn.kept.notified().await;
+                Err(failure())
+            }
+            Some(When::OnceGivenUp) => {
+                self.turn.given_up.notified().await;
+                work.await
+            }
         }
     }
 }
