@@ -55,6 +55,7 @@ macro_rules! conformance {
             a_run_preserves_parents_and_deletes_what_is_due,
             a_failure_in_phase_1_at_any_record_deletes_nothing,
             a_run_that_fails_in_the_middle_is_finished_by_the_next,
+            a_chunk_that_fails_while_the_next_page_is_looked_at_ends_the_run_with_its_reason,
             defensive_mode_keeps_what_has_an_unsettled_spender,
             cleaning_that_is_switched_off_deletes_nothing_and_still_preserves,
             a_run_that_is_stopped_or_late_ends_between_chunks_and_is_not_processed,

@@ -174,6 +174,37 @@ where
     }
 }
 
+/// One chunk waits for a turn that the look at the next page has, while another fails.
+pub async fn a_chunk_that_fails_while_the_next_page_is_looked_at_ends_the_run_with_its_reason<
+    S,
+    F,
+>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    due_and_unmined(&home.store).await;
+    let (mut deletes, mut pages) = (0, 0);
+    let faulty = Faulty::new(home.store.clone(), move |name| {
+        deletes += u32::from(name == "delete");
+        pages += u32::from(name == "due");
+        match (name, deletes, pages) {
+            ("delete", 1, _) => Some(When::OnceGivenUp),
+            ("delete", 2, _) => Some(When::OnceKept),
+            ("due", _, 3) => Some(When::Keeps),
+            _ => None,
+        }
+    });
+    let pruner = pruner(&faulty.apart(), None, settings());
+    let ended = tokio::time::timeout(Duration::from_mins(1), run(&pruner, at(17))).await;
+    let job = ended.expect("the run ends");
+    let Outcome::Failed(reason) = &job.outcome else { panic!("{job:?}") };
+    assert!(reason.contains("delete was made to fail"), "{reason}");
+    assert!(job.done.deleted <= 2, "{job:?}");
+}
+
 pub async fn defensive_mode_keeps_what_has_an_unsettled_spender<S, F>(open: impl Fn(Rules) -> F)
 where
     S: UtxoStore,

@@ -155,6 +155,7 @@ pub struct Faulty<S> {
     pub inner: S,
     hook: Arc<Mutex<Hook>>,
     turn: Arc<Turn>,
+    apart: bool,
 }
 
 impl<S: std::fmt::Debug> std::fmt::Debug for Faulty<S> {
@@ -165,7 +166,17 @@ impl<S: std::fmt::Debug> std::fmt::Debug for Faulty<S> {
 
 impl<S: UtxoStore> Faulty<S> {
     pub fn new(inner: S, hook: impl FnMut(&'static str) -> Option<When> + Send + 'static) -> Self {
-        Self { inner, hook: Arc::new(Mutex::new(Box::new(hook))), turn: Arc::default() }
+        Self {
+            inner,
+            hook: Arc::new(Mutex::new(Box::new(hook))),
+            turn: Arc::default(),
+            apart: false,
+        }
+    }
+
+    /// With every chunk a step of its own.
+    pub fn apart(self) -> Self {
+        Self { apart: true, ..self }
     }
 
     async fn call<T>(
@@ -210,7 +221,7 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
     }
 
     fn chunks_together(&self) -> usize {
-        self.inner.chunks_together()
+        if self.apart { 1 } else { self.inner.chunks_together() }
     }
 
     async fn create(
