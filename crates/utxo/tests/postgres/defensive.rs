@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use secateur_utxo::{Outcome, PostgresStore, Settings, UtxoStore};
+use secateur_utxo::{Outcome, PostgresStore, Settings};
 use tokio::task::JoinHandle;
 
 use crate::conformance::prunes::{at, pruner, run};
