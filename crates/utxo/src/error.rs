@@ -168,7 +168,7 @@ pub enum UtxoError {
     /// Parents could not be preserved, so nothing was deleted.
     #[error(
         "preserving parents at height {height} failed, so nothing was deleted: {}",
-        bare(source)
+        source.bare()
     )]
     NotPreserved {
         /// The run's height.
@@ -179,7 +179,7 @@ pub enum UtxoError {
     /// A run failed while it deleted.
     #[error(
         "deleting at height {height} failed: {}; {deleted} records were deleted before, and the next run goes on",
-        bare(source)
+        source.bare()
     )]
     Interrupted {
         /// The run's height.
@@ -210,11 +210,6 @@ pub enum UtxoError {
     Setting(String),
 }
 
-/// An error without what was not changed by the step that failed: others before it may have.
-fn bare(error: &UtxoError) -> String {
-    error.to_string().replace("; nothing was changed", "")
-}
-
 fn ripe(ripe_at: Option<Height>) -> String {
     ripe_at.map_or_else(
         || "which no block holds".into(),
@@ -240,6 +235,12 @@ impl From<ArchiveError> for UtxoError {
 }
 
 impl UtxoError {
+    /// What happened, without what was not changed by the step that failed: others before it may have, or nobody
+    /// wanted a change.
+    pub(crate) fn bare(&self) -> String {
+        self.to_string().replace("; nothing was changed", "")
+    }
+
     /// Whether the same step may succeed later without a change from outside.
     pub fn is_retryable(&self) -> bool {
         match self {

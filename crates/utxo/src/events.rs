@@ -54,6 +54,11 @@ pub enum Heard {
         /// What was known.
         known: Height,
     },
+    /// It is not believed: a persister cannot have written a block that is above the last one that was told.
+    AboveHead {
+        /// That one.
+        head: Height,
+    },
 }
 
 /// A persister that reported once and is far behind now.
@@ -124,7 +129,10 @@ impl Watch {
                 if blocks && mined_set { self.trigger(height) } else { Heard::Noted }
             }
             Event::Persisted { height } => {
-                self.head = self.head.max(Some(height));
+                // Where blocks are told, they say where the chain is.
+                if !self.told {
+                    self.head = self.head.max(Some(height));
+                }
                 if self.absent {
                     return Heard::Noted;
                 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tonic::service::RoutesBuilder;
 
 use super::Place;
-use crate::config::{RecordsIn, UtxoSettings};
+use crate::config::{ArchivePlace, RecordsIn, UtxoSettings};
 use crate::grpc::utxo::{Api, Line};
 use crate::security::Guard;
 
@@ -87,15 +87,10 @@ async fn with_store<S: UtxoStore>(
     let Opening { settings, message_bytes, guard, stop } = opening;
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
-    let files = settings.files_of(&place.records).map(|files| {
-        // Ours to make; one that was named is there already, or is not mounted.
-        let ours = settings.files.is_none() && matches!(files.url, ArchiveUrl::Directory(_));
-        let open = if ours { ExternalFiles::create } else { ExternalFiles::open };
-        open(&files.url, &files.settings)
-    });
-    let files = files.transpose()?;
     // A command leaves things as they are.
-    if let (Some(files), true) = (&files, guard.is_some())
+    let serving = guard.is_some();
+    let files = place_of_files(settings, place, serving)?;
+    if let (Some(files), true) = (&files, serving)
         && let Err(error) = files.sweep().await
     {
         tracing::warn!(%error, "what cut-off writes left beside external files was not looked for");
@@ -105,7 +100,7 @@ async fn with_store<S: UtxoStore>(
     let pruner =
         Pruner::new(store, files, settings.pruner.clone(), assembly, Arc::clone(&metrics))?;
     // A command listens to nobody.
-    let awaits_chain = guard.is_some() && settings.chain.is_some();
+    let awaits_chain = serving && settings.chain.is_some();
     let following = Following { awaits_chain, ..settings.following.clone() };
     let service = Service::open(pruner, following, metrics).await?;
     let api =
@@ -127,6 +122,29 @@ async fn with_store<S: UtxoStore>(
         }),
         work: work(service, settings.chain.clone(), stop).boxed(),
     })
+}
+
+/// The place of external files, if there is one.
+fn place_of_files(
+    settings: &UtxoSettings,
+    place: &Place,
+    serving: bool,
+) -> Result<Option<ExternalFiles>, UtxoError> {
+    let Some(ArchivePlace { url, settings: how }) = settings.files_of(&place.records) else {
+        return Ok(None);
+    };
+    let open = match &url {
+        // Ours to make; one that was named is there already, or is not mounted.
+        ArchiveUrl::Directory(path) if settings.files.is_none() => {
+            let makes = serving || settings.pruner.missing_files_are_gone;
+            if !makes && !path.exists() {
+                return Ok(None);
+            }
+            ExternalFiles::create
+        }
+        _ => ExternalFiles::open,
+    };
+    open(&url, &how).map(Some)
 }
 
 /// Prunes and listens, side by side.

@@ -61,7 +61,7 @@ async fn a_parent_stays_while_an_unmined_child_spends_it_and_goes_after_it_is_mi
     let story = served.explain(1).await;
     assert_eq!(story.record.as_ref().unwrap().held_by, [shown(11)]);
     assert!(
-        story.verdict.join(" ").contains("past its delete-at-height 15, and held"),
+        story.verdict.join(" ").contains("past its delete-at-height 15, and is kept"),
         "{story:?}"
     );
     assert_eq!(served.jobs().await[0].done.as_ref().unwrap().kept["held"], 1);

@@ -163,9 +163,12 @@ async fn heights_that_are_none_or_go_backwards_prune_nothing() {
         assert!(!served.block(height).await, "{height} is done");
     }
     let request = served.asked(pb::PruneRequest { height: Some(15) });
-    let refused = served.pruner().prune(request).await.unwrap_err();
-    let told = (refused.code(), label(&refused));
-    assert_eq!(told, (Code::FailedPrecondition, "wrong_height".into()), "{refused}");
+    let by_hand = served.pruner().prune(request).await.unwrap_err();
+    let persisted = Event::BlockPersisted(pb::BlockPersistedEvent { height: 15 });
+    for refused in [by_hand, served.tell(persisted).await.unwrap_err()] {
+        let told = (refused.code(), label(&refused));
+        assert_eq!(told, (Code::FailedPrecondition, "wrong_height".into()), "{refused}");
+    }
     assert!(served.is_here(1).await);
     assert_eq!(served.status().await.processed, Some(14));
     assert_eq!(served.jobs().await.len(), 1);
@@ -346,7 +349,7 @@ async fn where_the_files_are_not_no_new_one_goes_and_everybody_is_told() {
     served.processed(20).await;
     let story = served.explain(11).await;
     assert_eq!(story.record.unwrap().file_is_there, Some(false), "it may be where it was");
-    assert!(story.verdict.concat().contains("and held"), "{:?}", story.verdict);
+    assert!(story.verdict.concat().contains("and is kept"), "{:?}", story.verdict);
     let (ready, why) = served.get("/readyz");
     assert!(ready == 503 && why.contains("external files"), "{ready} {why}");
     let made = served.create(20, vec![large(spend(13, &[(1, 1)], None))]).await;

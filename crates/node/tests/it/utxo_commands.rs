@@ -168,6 +168,14 @@ async fn a_status_without_a_service_tells_that_the_place_of_files_is_not_the_rig
     let status = run(&home.data, "utxo status").ends(0);
     assert!(status.out.contains("not ready: external files cannot be written"), "{status:#?}");
     assert!(status.out.contains("missing_files_are_gone"), "{status:#?}");
+    // Nor does a command bring a directory back.
+    std::fs::remove_dir_all(home.data.join("utxo/files")).unwrap();
+    let status = run(&home.data, "utxo status").ends(0);
+    assert!(status.out.contains("there is no place of external files"), "{status:#?}");
+    let story = run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
+    assert!(story.out.contains("nobody could look whether it is there"), "{story:#?}");
+    run(&home.data, "utxo prune --yes --height 1").ends(0);
+    assert!(!home.data.join("utxo/files").exists());
 }
 
 #[tokio::test]

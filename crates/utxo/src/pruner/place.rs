@@ -62,7 +62,10 @@ impl<S: UtxoStore> Pruner<S> {
 
     /// Whether this can be the place, for those who leave things as they are: nothing is marked.
     pub async fn peek_at_place(&self) -> Result<(), UtxoError> {
-        let Some(files) = &self.files else { return Ok(()) };
+        let Some(files) = &self.files else {
+            let with_files = self.store.external_sample(None, 1).await?;
+            return if with_files.is_empty() { Ok(()) } else { Err(no_place()) };
+        };
         match (self.store.note(MARK).await?, files.mark().await?) {
             (Some(known), Some(carried)) if known == carried => Ok(()),
             (None, Some(carried)) => match self.store.note(STORE).await? {
@@ -169,6 +172,13 @@ impl<S: UtxoStore> Pruner<S> {
             return Ok(true);
         }
         files.prove(&sample).await
+    }
+}
+
+fn no_place() -> UtxoError {
+    UtxoError::File {
+        name: "of some records".into(),
+        reason: format!("there is no place of external files; {ADVICE}"),
     }
 }
 

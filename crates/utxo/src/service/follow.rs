@@ -24,12 +24,25 @@ impl<S: UtxoStore> Service<S> {
         let (Event::Block { height, .. } | Event::Persisted { height }) = event;
         if let Some(known) = self.too_far(height).await {
             self.0.metrics.unheard(Unheard::TooFar);
-            self.0.state.lock().doubted = Some(height);
-            self.show();
-            return Ok(Heard::TooFar { known });
+            let doubt = format!(
+                "height {height} was told, far above what is known, and is taken for a mistake; \
+                 utxo.max_jump_blocks says how far is too far"
+            );
+            return Ok(self.doubt(doubt, Heard::TooFar { known }));
         }
         // Two who report at the same time are noted and heard in one order.
         let mut noted = self.0.noted.lock().await;
+        let head = self.0.watch.lock().told();
+        if let (Event::Persisted { .. }, Some(head)) = (event, head)
+            && height > head
+        {
+            self.0.metrics.unheard(Unheard::BeyondTheHead);
+            let doubt = format!(
+                "block {height} was said to be persisted, above {head}, the last block that was told, and that is \
+                 taken for a mistake"
+            );
+            return Ok(self.doubt(doubt, Heard::AboveHead { head }));
+        }
         if let Event::Persisted { height } = event
             && !self.0.following.persister_absent
             // A height that is noted too low only keeps more.
@@ -39,6 +52,13 @@ impl<S: UtxoStore> Service<S> {
             *noted = Some(height);
         }
         Ok(self.take_in(event))
+    }
+
+    /// Tells of an event that is not believed, until one comes that is.
+    fn doubt(&self, doubt: String, heard: Heard) -> Heard {
+        self.0.state.lock().doubted = Some(doubt);
+        self.show();
+        heard
     }
 
     fn take_in(&self, event: Event) -> Heard {

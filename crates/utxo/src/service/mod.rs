@@ -112,7 +112,7 @@ impl<S: UtxoStore> Service<S> {
                     self.0.state.lock().stored = stored;
                     None
                 }
-                Ok(Err(error)) => Some(error.to_string()),
+                Ok(Err(error)) => Some(error.bare()),
                 Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
             };
             let was_down =
@@ -136,7 +136,7 @@ impl<S: UtxoStore> Service<S> {
     async fn look_after_place(&self, look: impl Future<Output = Result<(), UtxoError>>) {
         let wrong = match timeout(LOOK.1, look).await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(error.bare()),
             Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
         };
         let mut state = self.0.state.lock();

@@ -101,8 +101,8 @@ pub(super) struct State {
     pub(super) swept: Option<Height>,
     pub(super) last_skip: Option<Skip>,
     pub(super) last_error: Option<String>,
-    /// A height that was told last and is not believed.
-    pub(super) doubted: Option<Height>,
+    /// Why the height that was told last is not believed.
+    pub(super) doubted: Option<String>,
     /// Whether anything was heard of the chain since the start.
     pub(super) heard: bool,
     /// Why the store did not answer when it was last looked at.
@@ -183,11 +183,8 @@ impl State {
                  hand at the head begins from there"
             ));
         }
-        if let Some(height) = self.doubted {
-            return Some(format!(
-                "height {height} was told, far above what is known, and is taken for a mistake; \
-                 utxo.max_jump_blocks says how far is too far"
-            ));
+        if let Some(doubt) = &self.doubted {
+            return Some(doubt.clone());
         }
         if let Some(reason) = &self.place_wrong {
             return Some(format!("external files cannot be written: {reason}"));

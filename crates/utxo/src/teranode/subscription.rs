@@ -240,9 +240,12 @@ impl<S: UtxoStore> Listener<'_, S> {
             Event::Block { height, .. } => (NotificationType::Block, height),
             Event::Persisted { height } => (NotificationType::BlockPersisted, height),
         };
-        if let Heard::TooFar { .. } = self.service.hear(event).await.map_err(Failed::Ours)? {
-            self.say(Unheard::TooFar, kind.into(), &height.to_string());
-        }
+        let why = match self.service.hear(event).await.map_err(Failed::Ours)? {
+            Heard::TooFar { .. } => Unheard::TooFar,
+            Heard::AboveHead { .. } => Unheard::BeyondTheHead,
+            Heard::Trigger(_) | Heard::Noted => return Ok(()),
+        };
+        self.say(why, kind.into(), &height.to_string());
         Ok(())
     }
 
@@ -256,7 +259,8 @@ impl<S: UtxoStore> Listener<'_, S> {
         let best = in_time(WHAT, timeout, self.client.get_best_block_header(())).await?;
         let head = Height::from(best.height);
         self.head = Some(head);
-        // Before the block: whether blocks count depends on it.
+        // What is persisted is judged by where the chain is, and whether a block counts by what is persisted.
+        self.tell(Event::Block { height: head, mined_set: false }).await?;
         match (persister, persisted) {
             // The state itself may go back: a persister that begins anew has to be waited for.
             (Persister::Ask, Some(height)) if height <= head => {

@@ -172,6 +172,34 @@ where
     assert_eq!(block(&service, 218).await, Heard::TooFar { known: 117 });
 }
 
+pub async fn what_is_above_the_last_block_that_was_told_is_not_persisted<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let service = service(store).await;
+    let persisted = async |height| service.hear(Event::Persisted { height }).await.unwrap();
+    // Who never tells of a block is believed.
+    assert!(matches!(persisted(16).await, Heard::Trigger(_)));
+    assert_eq!(block(&service, 16).await, Heard::Noted);
+    assert_eq!(persisted(17).await, Heard::AboveHead { head: 16 });
+    assert!(service.ready().unwrap_err().contains("block 17 was said to be persisted, above 16"));
+    let status = service.status().await.unwrap();
+    assert_eq!((status.head, status.persisted), (Some(16), Some(16)));
+    prune(&service, service.trigger_at(None).unwrap()).await.unwrap();
+    assert!(is_here(store, 2).await && is_here(store, 3).await);
+    // It was early: once the block is told, it is right.
+    assert_eq!(block(&service, 17).await, Heard::Noted);
+    assert_eq!(service.ready(), Ok(()));
+    assert!(matches!(persisted(17).await, Heard::Trigger(_)));
+    assert_eq!(prune(&service, service.trigger_at(None).unwrap()).await, Ok(1));
+    assert!(!is_here(store, 2).await && is_here(store, 3).await);
+}
+
 pub async fn a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there<S, F>(
     open: impl Fn(Rules) -> F,
 ) where

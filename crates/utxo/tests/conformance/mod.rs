@@ -74,6 +74,7 @@ macro_rules! conformance {
             a_wrong_height_that_could_be_believed_is_told_once_a_block_says_where_the_head_is,
             what_another_service_on_the_store_processed_is_known,
             a_wrong_height_that_was_pruned_is_nobody_s_tip,
+            what_is_above_the_last_block_that_was_told_is_not_persisted,
             a_persister_that_begins_anew_does_not_take_the_head_back_with_it,
             an_event_whose_work_is_done_sets_nothing_off,
         ]);

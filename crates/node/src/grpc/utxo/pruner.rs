@@ -185,15 +185,18 @@ impl<S: UtxoStore> Pruner for Api<S> {
         noted(self.entry(&request, "utxo.trigger", &what), async {
             let event = event?;
             let heard = self.service.hear(event).await;
-            let triggers = match heard.map_err(|error| failure::status(&error))? {
-                Heard::Trigger(_) => true,
-                Heard::Noted => false,
-                Heard::TooFar { known } => {
-                    let (Event::Block { height, .. } | Event::Persisted { height }) = event;
-                    return Err(too_far(height, known));
-                }
-            };
-            Ok(pb::TriggerResponse { triggers })
+            let (Event::Block { height, .. } | Event::Persisted { height }) = event;
+            match heard.map_err(|error| failure::status(&error))? {
+                Heard::Trigger(_) => Ok(pb::TriggerResponse { triggers: true }),
+                Heard::Noted => Ok(pb::TriggerResponse { triggers: false }),
+                Heard::TooFar { known } => Err(too_far(height, known)),
+                Heard::AboveHead { head } => Err(failure::wrong_height(&format!(
+                    "block {} is said to be persisted, and the last block that was told is {}; nothing was \
+                     changed. Tell the block first, then this again",
+                    count(height),
+                    count(head)
+                ))),
+            }
         })
         .await
     }

@@ -31,7 +31,7 @@ pub(super) enum Away {
 impl Away {
     const fn told(self) -> &'static str {
         match self {
-            Self::NoPlace => "It stays while no place of files is set (utxo.files).",
+            Self::NoPlace => "It stays while there is no place of files (utxo.files).",
             Self::Elsewhere => {
                 "It stays while the place of files is not the one that its file is in."
             }
@@ -75,7 +75,7 @@ pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
     let held = !said.is_empty();
     match record.delete_at_height {
         Some(at) if at <= safe && held => {
-            said.push(format!("It is past its delete-at-height {}, and held.", count(at)));
+            said.push(format!("It is past its delete-at-height {}, and is kept.", count(at)));
         }
         Some(at) if at <= safe => {
             let deep = if settings.defensive {
@@ -192,9 +192,9 @@ mod tests {
         assert!(told(&later).contains("at height 25, in 5 blocks"));
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
         assert!(told(&held).contains("1 live unmined transaction"));
-        assert!(told(&held).contains("and held"));
+        assert!(told(&held).contains("and is kept"));
         let off = Settings { delete: false, ..Settings::default() };
-        for (record, told) in [(&due, "and held"), (&later, "not before height 25")] {
+        for (record, told) in [(&due, "and is kept"), (&later, "not before height 25")] {
             let off = verdict(record, &Around { settings: &off, ..around }).join(" ");
             assert!(off.contains("utxo.delete is off") && off.contains(told), "{off}");
         }
@@ -207,7 +207,7 @@ mod tests {
         );
         for away in [Away::NoPlace, Away::Elsewhere, Away::Silent] {
             let away = verdict(&due, &Around { away: Some(away), ..around }).join(" ");
-            assert!(away.contains("place of files") && away.contains("and held"), "{away}");
+            assert!(away.contains("place of files") && away.contains("and is kept"), "{away}");
         }
         let kept = Record { preserve_until: Some(40), ..record() };
         assert!(told(&kept).contains("preserved until height 40"));
