@@ -243,6 +243,9 @@ mod tests {
         assert_eq!(watch.stale(), Some(StalePersister { head: 61, persisted: 50 }));
         watch.hear(Event::Persisted { height: 61 });
         assert_eq!(watch.stale(), None);
+        // What another service on the store says that is persisted is no block.
+        watch.hear(Event::Persisted { height: 62 });
+        assert_eq!((watch.head(), watch.persisted()), (Some(61), Some(62)));
     }
 
     #[tokio::test]

@@ -41,6 +41,19 @@ async fn how_far_a_persister_is_is_asked_before_any_block_counts() {
 }
 
 #[tokio::test]
+async fn a_block_of_which_only_its_persister_tells_is_believed_if_the_chain_has_it() {
+    let world = World::at(10);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(10)).await;
+    world.heard_by(1).await;
+    world.set(|chain| chain.head = 12);
+    world.persisted(12);
+    rig.stands(|stands| stands.persisted == Some(12) && stands.processed == Some(12)).await;
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn a_state_that_is_absent_is_no_persister() {
     let world = World::at(30);
     let serving = world.serve(0).await;
