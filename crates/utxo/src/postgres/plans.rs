@@ -3,7 +3,7 @@
 
 use secateur_sql::postgres::{Address, Client, PostgresOptions};
 
-use super::{PostgresStore, read, rows, settled, steps, sweep};
+use super::{PostgresStore, read, rows, settled, steps, sweep, write};
 use crate::rule::Rules;
 use fixture::database;
 
@@ -29,7 +29,7 @@ const FILL: &str = "
 
 /// The plan of a statement in a session of the store's: the one for any values.
 async fn plan(client: &Client, sql: &str) -> Vec<String> {
-    let values = (1..9).filter(|n| sql.contains(&format!("${n}"))).map(|_| "null");
+    let values = (1..=16).filter(|n| sql.contains(&format!("${n}"))).map(|_| "null");
     let values = values.collect::<Vec<_>>().join(", ");
     client.batch_execute(&format!("prepare asked as {sql}")).await.unwrap();
     let explain = format!("explain (costs off) execute asked ({values})");
@@ -65,8 +65,14 @@ async fn nothing_that_a_prune_asks_reads_a_table_from_end_to_end() {
         read::COUNTS,
         rows::LOCK_BY_TXID,
         rows::LOCK_BY_ID,
+        rows::PAGES,
+        write::UPDATE,
+        write::UPDATE_PAGES,
+        write::REWIRE,
+        write::RELEASE,
         steps::EXPIRED,
         steps::PRUNED,
+        steps::INPUTS,
         read::PRUNED_AT,
         sweep::LOCK,
         sweep::DELETE_RANGE,

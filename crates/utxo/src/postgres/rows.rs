@@ -37,7 +37,7 @@ macro_rules! lock {
 }
 pub(super) const LOCK_BY_TXID: &str = lock!("bytea", "t.txid");
 pub(super) const LOCK_BY_ID: &str = lock!("bigint", "t.id");
-const PAGES: &str = "select p.tx, p.page, p.spenders \
+pub(super) const PAGES: &str = "select p.tx, p.page, p.spenders \
     from unnest($1::bigint[], $2::integer[]) w (tx, page) \
     join utxo_spender_pages p on p.tx = w.tx and p.page = w.page";
 pub(super) const fn kind_code(kind: FileKind) -> i16 {

@@ -29,7 +29,7 @@ const DOING: &str = "changing records";
 const NEXT_IDS: &str = "select nextval('utxo_txs_id_seq') from generate_series(1, $1::bigint)";
 /// Those of some ids that are written down as pruned.
 pub(super) const PRUNED: &str = "select txid from utxo_pruned where txid = any($1)";
-const INPUTS: &str = "select id, txid, inputs from utxo_txs where txid = any($1)";
+pub(super) const INPUTS: &str = "select id, txid, inputs from utxo_txs where txid = any($1)";
 pub(super) const EXPIRED: &str = "select id from utxo_txs where preserve_until <= $1 \
     order by preserve_until, id limit $2";
 

@@ -25,7 +25,7 @@ const INSERT: &str = "insert into utxo_txs (id, spent, conflicting, spending, mi
     $12::integer[], $13::boolean[], $14::smallint[], $15::bytea[], $16::bytea[])";
 const INSERT_PAGES: &str = "insert into utxo_spender_pages (tx, page, spenders) \
     select * from unnest($1::bigint[], $2::integer[], $3::bytea[])";
-const UPDATE: &str = "update utxo_txs t set spent = v.spent, conflicting = v.conflicting, \
+pub(super) const UPDATE: &str = "update utxo_txs t set spent = v.spent, conflicting = v.conflicting, \
     spending = v.spending, mined_at = v.mined_at, unmined_since = v.unmined_since, \
     delete_at = v.delete_at, preserve_until = v.preserve_until, blocks = v.blocks, \
     spenders = v.spenders \
@@ -33,12 +33,12 @@ const UPDATE: &str = "update utxo_txs t set spent = v.spent, conflicting = v.con
     $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[]) \
     v (id, spent, conflicting, spending, mined_at, unmined_since, delete_at, preserve_until, \
     blocks, spenders) where t.id = v.id";
-const UPDATE_PAGES: &str = "update utxo_spender_pages p set spenders = v.spenders \
+pub(super) const UPDATE_PAGES: &str = "update utxo_spender_pages p set spenders = v.spenders \
     from unnest($1::bigint[], $2::integer[], $3::bytea[]) v (tx, page, spenders) \
     where p.tx = v.tx and p.page = v.page";
-const REWIRE: &str = "update utxo_txs t set inputs = v.inputs \
+pub(super) const REWIRE: &str = "update utxo_txs t set inputs = v.inputs \
     from unnest($1::bigint[], $2::bytea[]) v (id, inputs) where t.id = v.id";
-const RELEASE: &str = "delete from utxo_holds where child = any($1)";
+pub(super) const RELEASE: &str = "delete from utxo_holds where child = any($1)";
 const HOLD: &str = "insert into utxo_holds (parent, child) \
     select * from unnest($1::bigint[], $2::bigint[]) on conflict do nothing";
 

@@ -39,8 +39,8 @@ const IS_CUT: &str = "SELECT 1 FROM txs WHERE id = ?1 AND cut = 1";
 
 /// What a deletion asks, for whoever looks at how it is done.
 #[cfg(test)]
-pub(super) const ASKED: [&str; 7] =
-    [LOOK, CUT, DROP_PAGES, DROP_SOME_PAGES, DROP, REMEMBER, IS_CUT];
+pub(super) const ASKED: [&str; 8] =
+    [LOOK, DELETE, CUT, DROP_PAGES, DROP_SOME_PAGES, DROP, REMEMBER, IS_CUT];
 
 /// What a record's last look shows.
 struct Look {
