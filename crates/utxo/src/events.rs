@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use secateur_core::Height;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::pruner::Trigger;
 
@@ -179,8 +180,9 @@ impl<T> Latest<T> {
         replaced
     }
 
-    /// Waits for something and takes it.
-    pub(crate) async fn take(&self) -> T {
+    /// Waits for something and takes it, not before a moment.
+    pub(crate) async fn take_from(&self, moment: Instant) -> T {
+        tokio::time::sleep_until(moment).await;
         loop {
             if let Some(next) = self.0.0.lock().take() {
                 return next;
@@ -255,9 +257,9 @@ mod tests {
             let replaced = slot.offer(height);
             assert_eq!(replaced, (height > 0).then(|| height - 1));
         }
-        assert_eq!(slot.take().await, 9_999);
+        assert_eq!(slot.take_from(Instant::now()).await, 9_999);
         let other = slot.clone();
-        let waiting = tokio::spawn(async move { other.take().await });
+        let waiting = tokio::spawn(async move { other.take_from(Instant::now()).await });
         slot.offer(7);
         assert_eq!(waiting.await.unwrap(), 7);
     }

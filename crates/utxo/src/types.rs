@@ -205,15 +205,15 @@ impl NewTx {
     }
 }
 
-/// Refuses what would create too many outputs in one step, before anything is made for them. Takes how many
-/// each transaction has; one that has more than it may is refused by itself.
-pub fn check_outputs(each: impl IntoIterator<Item = u32>) -> Result<(), UtxoError> {
+/// Refuses what would create too many outputs in one step, before anything is made for them; otherwise answers how many.
+/// Takes how many each transaction has; one that has more than it may is refused by itself.
+pub fn check_outputs(each: impl IntoIterator<Item = u32>) -> Result<u32, UtxoError> {
     let fitting = each.into_iter().filter(|outputs| *outputs <= MAX_PLACES);
     let outputs: u64 = fitting.map(u64::from).sum();
-    if outputs > u64::from(MAX_CREATED_OUTPUTS) {
-        return Err(UtxoError::TooManyOutputs { outputs });
-    }
-    Ok(())
+    u32::try_from(outputs)
+        .ok()
+        .filter(|outputs| *outputs <= MAX_CREATED_OUTPUTS)
+        .ok_or(UtxoError::TooManyOutputs { outputs })
 }
 
 /// Who spends an output.

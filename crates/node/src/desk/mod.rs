@@ -8,6 +8,7 @@ mod utxo;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use secateur_core::{
     ExplainBlock, ExplainTx, Height, Plan, PrunePolicy, PruneStatus, Report, StopReason, Strength,
@@ -15,6 +16,7 @@ use secateur_core::{
 };
 use secateur_store::{Finding, ShelfReport, VerifyReport};
 use serde::Serialize;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::blobs::{DiskSidecars, open_existing_at};
 use crate::config::{Config, Layers};
@@ -24,6 +26,21 @@ use crate::service::NodeFile;
 pub(crate) use blobs::BlobDesk;
 use remote::Remote;
 pub(crate) use utxo::UtxoDesk;
+
+/// How long a connection to a service of this machine may take to come up, or to answer a ping.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How often a service that is at work is asked whether it lives.
+const PING: Duration = Duration::from_secs(10);
+
+/// The way to a running service; nothing is sent yet. A call may take long, and one to a service that stands still
+/// ends all the same.
+fn way_to(file: &NodeFile) -> Result<Channel, tonic::transport::Error> {
+    let way = Endpoint::from_shared(format!("http://{}", file.grpc))?
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(CONNECT);
+    Ok(way.connect_lazy())
+}
 
 /// Where commands ask.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 //! token of `node.json`.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use secateur_core::{PruneStatus, StopReason, Strength};
@@ -14,15 +13,13 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::{BlobsReport, Tick, Verified};
+use super::{BlobsReport, CONNECT, Tick, Verified, way_to};
 use crate::error::NodeError;
 use crate::service::NodeFile;
 
-/// How long a connection may take to come up.
-const CONNECT: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -71,9 +68,7 @@ impl Remote {
         let token = format!("Bearer {}", file.admin_token).parse().map_err(|_| bad())?;
         let channel = {
             let _inside = runtime.enter();
-            Endpoint::from_shared(format!("http://{}", file.grpc))?
-                .connect_timeout(CONNECT)
-                .connect_lazy()
+            way_to(&file)?
         };
         let token = Credentials(token);
         let admin = AdminClient::with_interceptor(channel.clone(), token.clone())

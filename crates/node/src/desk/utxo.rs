@@ -2,7 +2,6 @@
 //! by the same calls, so the answers are the same.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use secateur_proto::ERROR_TRAILER;
@@ -11,19 +10,17 @@ use secateur_proto::utxo::v1::pruner_client::PrunerClient;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt as _};
 
+use super::way_to;
 use crate::config::Config;
 use crate::error::NodeError;
 use crate::grpc::utxo::Line;
 use crate::service::NodeFile;
 use crate::utxo::{self, Opened, Place};
 
-/// How long a connection may take to come up.
-const CONNECT: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -90,9 +87,7 @@ impl UtxoDesk {
         let token = format!("Bearer {}", file.admin_token).parse().map_err(|_| bad())?;
         let channel = {
             let _inside = runtime.enter();
-            Endpoint::from_shared(format!("http://{}", file.grpc))?
-                .connect_timeout(CONNECT)
-                .connect_lazy()
+            way_to(file)?
         };
         let line = BoxCloneSyncService::new(channel.map_err(BoxError::from));
         let client = PrunerClient::new(line).max_decoding_message_size(MAX_ANSWER);

@@ -124,6 +124,17 @@ async fn a_second_service_on_the_same_directory_is_refused() {
     served.stop();
 }
 
+#[tokio::test]
+async fn a_command_does_not_wait_for_a_service_that_stands_still() {
+    let home = Home::new("");
+    let served = home.serve("");
+    served.process.signal("STOP");
+    run(&home.data, "utxo status").ends(7).complains("asking the UTXO service of process");
+    served.process.signal("CONT");
+    says(&home, "utxo status", &["records    about 0"]);
+    served.stop();
+}
+
 #[test]
 fn commands_make_nothing_where_there_is_nothing() {
     let place = tempdir().unwrap();

@@ -20,6 +20,9 @@ const FILES_AT_ONCE: usize = 16;
 /// children in common, and each of those is asked for once.
 const LOOKED_AT_TOGETHER: usize = 32_000;
 
+/// Records whose chunks go together, unless one has more: their keys and fates are all in memory.
+const GO_TOGETHER: usize = 256_000;
+
 /// How records flow through a run: listed in pages, looked at, and deleted in chunks.
 struct Flow {
     /// Records in a page.
@@ -35,7 +38,7 @@ impl<S: UtxoStore> Pruner<S> {
         let Settings { chunk_size, chunk_group_limit, defensive, .. } = self.settings;
         match self.store.chunks_together() {
             together if together > 1 && chunk_group_limit > 1 => {
-                let page = chunk_size * together;
+                let page = (chunk_size * together).min(GO_TOGETHER.max(chunk_size));
                 Flow { page, chunk: page, beside: 1 }
             }
             _ => {
@@ -70,7 +73,7 @@ impl<S: UtxoStore> Pruner<S> {
                 let Some(chunk) = chunks.pop_front() else { break };
                 ended = limits.check();
                 if ended.is_ok() {
-                    running.push(self.chunk(chunk, sweep));
+                    running.push(self.chunk(chunk, sweep, limits));
                 }
             }
             if ended.is_err() {
@@ -80,9 +83,9 @@ impl<S: UtxoStore> Pruner<S> {
             tokio::select! {
                 // What is under way ends in order even when something else failed.
                 Some(done) = running.next() => match done {
-                    Err(error) if ended.is_ok() => ended = Err(error.into()),
-                    Err(error) => tracing::warn!(%error, "another chunk failed too"),
-                    Ok(()) => {}
+                    Err(why) if ended.is_ok() => ended = Err(why),
+                    Err(Ended::Failed(error)) => tracing::warn!(%error, "another chunk failed too"),
+                    Err(Ended::TimedOut | Ended::Cancelled) | Ok(()) => {}
                 },
                 Some(page) = &mut listing, if ended.is_ok() && listed.is_none() => match page {
                     Ok(page) => listed = Some(page),
@@ -115,9 +118,32 @@ impl<S: UtxoStore> Pruner<S> {
         Ok(Page { items: chunks.filter(|chunk| !chunk.is_empty()).collect(), next })
     }
 
-    async fn chunk(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<(), UtxoError> {
+    /// Deletes a chunk, in as many steps as the store takes for it: after each of them what went is counted, and
+    /// the run may end.
+    async fn chunk(
+        &self,
+        mut keys: Vec<S::Key>,
+        sweep: Sweep,
+        limits: &Limits,
+    ) -> Result<(), Ended> {
+        loop {
+            let done = self.step(keys.clone(), sweep).await?;
+            keys.drain(..done.min(keys.len()));
+            if keys.is_empty() {
+                return Ok(());
+            }
+            if done == 0 {
+                return Err(UtxoError::store("it deleted nothing of what was asked for").into());
+            }
+            limits.check()?;
+        }
+    }
+
+    /// One step; answers for how many records.
+    async fn step(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<usize, UtxoError> {
         let began = Instant::now();
         let fates = self.store.delete(keys, sweep).await?;
+        let answered = fates.len();
         let mut doomed = Vec::new();
         self.board.count(|done| {
             for fate in fates {
@@ -131,7 +157,7 @@ impl<S: UtxoStore> Pruner<S> {
         });
         self.remove(doomed).await?;
         self.metrics.chunk(began.elapsed());
-        Ok(())
+        Ok(answered)
     }
 
     /// Whether the spenders of each are all settled.

@@ -12,6 +12,7 @@ mod place;
 mod preserve;
 mod settings;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +34,8 @@ use crate::store::{Counts, UtxoStore};
 
 /// How long a step that is under way may go on after a run was told to end.
 const GRACE: Duration = Duration::from_secs(30);
+/// Jobs that are remembered until the store takes them.
+const MOST_UNNOTED: usize = 10;
 
 /// Prunes one store.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct Pruner<S> {
     assembly: Option<Arc<dyn Assembly>>,
     metrics: Arc<Metrics>,
     board: Board,
+    /// Jobs that ended while the store did not take them, oldest first.
+    unnoted: tokio::sync::Mutex<VecDeque<Job>>,
     /// When the place of external files was last seen to be the right one.
     place_seen: Mutex<Option<Instant>>,
 }
@@ -121,8 +126,9 @@ impl<S: UtxoStore> Pruner<S> {
         metrics: Arc<Metrics>,
     ) -> Result<Self, UtxoError> {
         settings.check()?;
-        let (board, place_seen) = (Board::default(), Mutex::default());
-        Ok(Self { store, files, settings, assembly, metrics, board, place_seen })
+        let (board, unnoted, place_seen) =
+            (Board::default(), tokio::sync::Mutex::default(), Mutex::default());
+        Ok(Self { store, files, settings, assembly, metrics, board, unnoted, place_seen })
     }
 
     /// Its store.
@@ -186,10 +192,24 @@ impl<S: UtxoStore> Pruner<S> {
         };
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let job = Job { height: trigger.height, safe_height, started_at, millis, outcome, done };
-        if let Err(error) = self.store.add_job(&job).await {
-            tracing::warn!(%error, "the job could not be noted");
-        }
+        self.note(job.clone()).await;
         Ok((job, error))
+    }
+
+    /// Notes a job, after those that could not be noted when they ended.
+    async fn note(&self, job: Job) {
+        let mut unnoted = self.unnoted.lock().await;
+        unnoted.push_back(job);
+        while let Some(job) = unnoted.front() {
+            if let Err(error) = self.store.add_job(job).await {
+                tracing::warn!(%error, "a job could not be noted; it is noted with the next one");
+                break;
+            }
+            unnoted.pop_front();
+        }
+        if unnoted.len() > MOST_UNNOTED {
+            unnoted.pop_front();
+        }
     }
 
     async fn phases(

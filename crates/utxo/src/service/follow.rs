@@ -15,6 +15,8 @@ use crate::store::UtxoStore;
 
 /// How long a failed run waits before it is tried again, at first and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Between two runs that events set off, so that a burst of heights runs a few prunes and not one for each that fits in.
+const REST: Duration = Duration::from_millis(500);
 
 impl<S: UtxoStore> Service<S> {
     /// Takes an event in; whoever runs the service does the rest. An event whose work is done, or which is to set
@@ -96,8 +98,7 @@ impl<S: UtxoStore> Service<S> {
     }
 
     /// Prunes what events ask for, until it is told to stop, and looks meanwhile whether the store answers.
-    /// A run that failed is tried again, soon if the reason may pass by itself, unless a later height comes
-    /// first.
+    /// A run that failed is tried again, soon if the reason may pass by itself, at the height that was told last.
     pub async fn run(&self, stop: watch::Receiver<bool>) {
         tokio::select! {
             biased;
@@ -109,15 +110,18 @@ impl<S: UtxoStore> Service<S> {
     async fn follow(&self, mut stop: watch::Receiver<bool>) {
         let mut pause = PATIENCE.0;
         let mut again: Option<Again> = None;
+        let mut rested = Instant::now();
         loop {
             let trigger = tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
-                trigger = self.0.waiting.take() => trigger,
+                trigger = self.0.waiting.take_from(rested) => trigger,
                 trigger = Again::due(again) => trigger,
             };
-            // What was tried in vain is not tried sooner because it is told again.
-            if again.is_some_and(|again| again.is_early(self.reach(trigger))) {
+            // What was tried in vain is not tried sooner because it is told again; but what was told last counts.
+            let reach = self.reach(trigger);
+            if let Some(again) = again.as_mut().filter(|again| again.is_early(reach)) {
+                again.trigger = trigger;
                 self.0.metrics.replaced();
                 continue;
             }
@@ -132,12 +136,13 @@ impl<S: UtxoStore> Service<S> {
                 Ok((_, Some(error))) => Some(error.is_retryable()),
                 Err(skip) => skip.is_retryable().then_some(true),
             };
+            rested = Instant::now() + REST;
             pause = match soon {
                 None => PATIENCE.0,
                 Some(true) => (pause * 2).min(PATIENCE.1),
                 Some(false) => PATIENCE.1,
             };
-            let (reach, at) = (self.reach(trigger), Instant::now() + pause);
+            let at = Instant::now() + pause;
             again = soon.map(|_| Again { trigger, reach, at });
         }
     }
@@ -160,8 +165,9 @@ impl<S: UtxoStore> Service<S> {
 /// A run that is tried again.
 #[derive(Debug, Clone, Copy)]
 struct Again {
+    /// At the height that was told last.
     trigger: Trigger,
-    /// How far it would come, and delete.
+    /// How far the one that was tried would have come, and deleted.
     reach: (Height, Height),
     at: Instant,
 }

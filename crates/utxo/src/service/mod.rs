@@ -184,11 +184,14 @@ impl<S: UtxoStore> Service<S> {
         ran
     }
 
-    /// A trigger with what another service on the same store knows of a persister, if it can be right.
+    /// A trigger as it is by the time its run begins, if it can be right: not above the chain's top, which may have
+    /// gone back or been told wrong, and with what another service on the same store knows of a persister.
     async fn vetted(&self, trigger: Trigger) -> Result<Trigger, Skip> {
         if self.too_far(trigger.height).await.is_some() {
             return Err(Skip::TooFar);
         }
+        let top = self.0.watch.lock().told().unwrap_or(trigger.height);
+        let trigger = Trigger { height: trigger.height.min(top), ..trigger };
         if self.0.following.persister_absent {
             return Ok(trigger);
         }

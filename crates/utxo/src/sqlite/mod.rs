@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use secateur_core::Height;
 use secateur_sql::SqlError;
@@ -40,6 +41,8 @@ const JOBS: usize = 10;
 /// Chunks that go in one transaction while nobody waits: the pages of the index by id, which a
 /// chunk hits everywhere, are written once for all of them.
 const TOGETHER: usize = 256;
+/// How long such a transaction goes on: that much is done again if the process dies in it.
+const LONGEST: Duration = Duration::from_secs(10);
 /// What those pages may take in memory, in SQLite's words: 40 MiB, of the 128 of a whole prune.
 const SWEEPER_CACHE: &str = "-40960";
 
@@ -284,25 +287,24 @@ impl UtxoStore for SqliteStore {
 
     async fn delete(&self, keys: Vec<i64>, sweep: Sweep) -> Result<Vec<Fate<i64>>, UtxoError> {
         let _one = self.sweep.lock().await;
-        let keys = Arc::new(keys);
-        let mut fates = Vec::with_capacity(keys.len());
-        while fates.len() < keys.len() {
-            let (all, waiting) = (Arc::clone(&keys), Arc::clone(&self.waiting));
-            // It is kept until the transaction has ended, also if nobody is interested any more.
-            let turn = Arc::clone(&self.turn).lock_owned().await;
-            let work = move |connection: &mut rusqlite::Connection| {
-                let _turn = turn;
-                let is_wanted = || waiting.load(Ordering::Relaxed) > 0;
-                sweep::delete(connection, &all, fates, sweep, is_wanted)
-            };
-            fates = self.sweeper.write(work).await?;
-            self.log.tend().await?;
+        self.log.tend().await?;
+        let waiting = Arc::clone(&self.waiting);
+        // It is kept until the transaction has ended, also if nobody is interested any more.
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let work = move |connection: &mut rusqlite::Connection| {
+            let _turn = turn;
+            let began = Instant::now();
+            let is_enough = || waiting.load(Ordering::Relaxed) > 0 || began.elapsed() > LONGEST;
+            let fates = sweep::delete(connection, &keys, sweep, is_enough)?;
+            let left = keys.into_iter().zip(&fates).filter(|(_, fate)| fate.is_none());
+            let left: Vec<i64> = left.map(|(key, _)| key).collect();
+            Ok::<_, UtxoError>((fates, left))
+        };
+        let (fates, left) = self.sweeper.write(work).await?;
+        if let Err(error) = self.log.tend().await {
+            // What went is told first; the next step meets it again.
+            tracing::warn!(%error, "the log of the UTXO store could not be put back into its file");
         }
-        let left: Vec<i64> = keys
-            .iter()
-            .zip(&fates)
-            .filter_map(|(key, fate)| fate.is_none().then_some(*key))
-            .collect();
         let cut = if left.is_empty() {
             Vec::new()
         } else {

@@ -16,7 +16,7 @@ use super::{failed, steps};
 /// Pages of spenders that go in one transaction with their record; a record with more is cut first and
 /// removed piece by piece, so that a writer does not wait for it.
 const LIGHT: u32 = 64;
-/// Records after which it is asked whether somebody waits.
+/// Records after which it is asked whether that is enough.
 const LOOK_UP: usize = 100;
 
 /// The same for the others, and why they stay.
@@ -79,20 +79,20 @@ fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, 
     Ok(Some(Look { txid, remembered, fate, doomed }))
 }
 
-/// Deletes what may go of those whose fate is not known, until somebody else wants a turn, and answers
-/// for as many as it came to. What has a file or many rows is left for [`cut`]: `None`.
+/// Deletes what may go, until that is enough for one transaction, and answers for as many as it came to. What has a
+/// file or many rows is left for [`cut`]: `None`.
 pub(super) fn delete(
     connection: &mut Connection,
     keys: &[i64],
-    mut fates: Vec<Option<Fate<i64>>>,
     sweep: Sweep,
-    is_wanted: impl Fn() -> bool,
+    is_enough: impl Fn() -> bool,
 ) -> Result<Vec<Option<Fate<i64>>>, UtxoError> {
     let transaction = steps::begin(connection)?;
+    let mut fates = Vec::with_capacity(keys.len());
     let mut deleted = 0;
     let height = codec::stored(sweep.height)?;
     let mut delete = transaction.prepare_cached(DELETE).map_err(failed)?;
-    for id in keys.iter().skip(fates.len()) {
+    for id in keys {
         let fate = if delete.execute(params![id, height, PAGE_SLOTS]).map_err(failed)? > 0 {
             Some(Fate::Deleted)
         } else {
@@ -100,7 +100,7 @@ pub(super) fn delete(
         };
         deleted += i64::from(fate == Some(Fate::Deleted));
         fates.push(fate);
-        if fates.len().is_multiple_of(LOOK_UP) && is_wanted() {
+        if fates.len().is_multiple_of(LOOK_UP) && is_enough() {
             break;
         }
     }

@@ -10,7 +10,7 @@ use secateur_utxo::{
 use tokio::sync::watch;
 
 use super::prunes::{go, settings};
-use super::rig::{Home, RULES, add, coins, is_here, mine, pays};
+use super::rig::{Faulty, Home, RULES, When, add, coins, is_here, mine, pays};
 
 async fn service<S: UtxoStore>(store: &S) -> Service<S> {
     service_that(store, Following { max_jump_blocks: 100, ..Following::default() }).await
@@ -200,6 +200,59 @@ pub async fn what_is_above_the_last_block_that_was_told_is_not_persisted<S, F>(
     assert!(!is_here(store, 2).await && is_here(store, 3).await);
 }
 
+pub async fn a_run_that_is_tried_again_goes_to_the_height_that_was_told_last<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    two_due(&home.store).await;
+    let (broken, is_broken) = watch::channel(true);
+    let faulty = Faulty::new(home.store.clone(), move |name| {
+        (name == "old_unmined" && *is_broken.borrow()).then_some(When::Before)
+    });
+    let service = service(&faulty).await;
+    let mut standing = service.standing();
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn({
+        let service = service.clone();
+        async move { service.run(stopped).await }
+    });
+    let persisted = async |height| service.hear(Event::Persisted { height }).await.unwrap();
+    // A mistake, of which nothing comes but a run that fails; then the truth, while that waits to be tried again.
+    persisted(60).await;
+    while service.status().await.unwrap().last_error.is_none() {
+        tokio::task::yield_now().await;
+    }
+    persisted(16).await;
+    persisted(17).await;
+    broken.send_replace(false);
+    standing.wait_for(|stands| stands.processed.is_some()).await.unwrap();
+    stop.send_replace(true);
+    running.await.unwrap();
+    assert_eq!(service.status().await.unwrap().processed, Some(17));
+    assert!(!is_here(&home.store, 2).await && is_here(&home.store, 3).await);
+}
+
+pub async fn a_run_that_begins_late_does_not_go_above_the_chain_s_top<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let service = service(store).await;
+    let Heard::Trigger(wrong) = block(&service, 60).await else { panic!("it is not too far") };
+    // By the time of its turn the chain says that it is not there.
+    block(&service, 17).await;
+    assert_eq!(prune(&service, wrong).await, Ok(2));
+    assert_eq!(service.status().await.unwrap().processed, Some(17));
+    assert!(!is_here(store, 2).await && is_here(store, 3).await);
+}
+
 pub async fn a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there<S, F>(
     open: impl Fn(Rules) -> F,
 ) where
@@ -249,7 +302,8 @@ pub async fn a_wrong_height_that_could_be_believed_is_told_once_a_block_says_whe
         prune(&service, service.trigger_at(None).unwrap()).await.unwrap();
         assert_eq!(service.ready(), Ok(()));
         assert_eq!(service.tip(21).await.unwrap(), 21);
-        prune(&service, Trigger { height: 1000, persisted: None }).await.unwrap();
+        block(&service, 1000).await;
+        prune(&service, service.trigger_at(None).unwrap()).await.unwrap();
     }
     // The cure outlives a restart.
     let last = service_that(store, Following::default()).await;

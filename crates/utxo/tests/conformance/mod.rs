@@ -62,6 +62,7 @@ macro_rules! conformance {
             a_guard_that_says_no_keeps_a_run_from_beginning,
             ten_thousand_heights_in_a_burst_run_a_handful_of_prunes_and_end_at_the_last,
             a_height_counts_as_processed_only_when_both_phases_are_done,
+            a_run_that_the_store_could_not_note_is_noted_with_the_next_one,
             a_prune_at_a_lower_height_does_not_lower_what_is_processed,
         ]);
         conformance!(@cases $open, [$(#[$how])?], heights: [
@@ -70,6 +71,8 @@ macro_rules! conformance {
             a_run_that_waited_deletes_nothing_beyond_a_persister_that_began_anew,
             a_persister_that_catches_up_below_a_prune_by_hand_sets_runs_off,
             a_height_far_above_what_is_known_is_not_believed,
+            a_run_that_is_tried_again_goes_to_the_height_that_was_told_last,
+            a_run_that_begins_late_does_not_go_above_the_chain_s_top,
             a_wrong_height_that_was_pruned_is_told_and_a_prune_by_hand_goes_on_from_there,
             a_wrong_height_that_could_be_believed_is_told_once_a_block_says_where_the_head_is,
             what_another_service_on_the_store_processed_is_known,

@@ -395,6 +395,27 @@ pub async fn a_height_counts_as_processed_only_when_both_phases_are_done<S, F>(
     assert_eq!(next.status().await.unwrap().processed, Some(17));
 }
 
+pub async fn a_run_that_the_store_could_not_note_is_noted_with_the_next_one<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    due_and_unmined(&home.store).await;
+    let mut is_first = true;
+    let faulty = Faulty::new(home.store.clone(), move |name| {
+        (name == "add_job" && std::mem::take(&mut is_first)).then_some(When::Before)
+    });
+    let pruner = pruner(&faulty, None, settings());
+    assert_eq!(run(&pruner, at(17)).await.done.deleted, 10);
+    assert_eq!(home.store.jobs().await.unwrap(), []);
+    assert_eq!(run(&pruner, at(18)).await.done.deleted, 0);
+    let noted = home.store.jobs().await.unwrap();
+    let noted: Vec<_> = noted.iter().map(|job| (job.height, job.done.deleted)).collect();
+    assert_eq!(noted, [(18, 0), (17, 10)], "newest first");
+}
+
 pub async fn a_prune_at_a_lower_height_does_not_lower_what_is_processed<S, F>(
     open: impl Fn(Rules) -> F,
 ) where

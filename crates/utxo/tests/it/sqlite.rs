@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use secateur_utxo::{
-    Event, Fate, Following, Heard, Metrics, Rules, Service, SqliteStore, Sweep, UtxoError,
-    UtxoStore as _,
+    Event, Fate, Following, Heard, Metrics, Rules, Service, Settings, SqliteStore, Sweep,
+    UtxoError, UtxoStore as _,
 };
 
 use crate::conformance::conformance;
-use crate::conformance::prunes::{pruner, settings};
+use crate::conformance::prunes::{at, go, pruner, settings};
 use crate::conformance::rig::{
     Home, RULES, add, block, coinbase, coins, external, id, mine, pays, try_add,
 };
@@ -128,11 +128,52 @@ async fn chunks_that_go_together_make_room_for_a_writer() {
     let keys = store.due(17, None, 10_000).await.unwrap().items;
     let sweep = Sweep { height: 17, external: false };
     let seen = Seen::default();
-    let (fates, ()) = tokio::join!(seen.prunes(store.delete(keys, sweep)), seen.writes(store));
-    let fates = fates.unwrap();
-    assert_eq!(fates.len(), 5000);
-    assert!(fates.into_iter().all(|fate| fate == Fate::Deleted));
+    let deleting = async {
+        let (mut left, mut steps) = (keys, 0);
+        while !left.is_empty() {
+            let fates = store.delete(left.clone(), sweep).await.unwrap();
+            left.drain(..fates.len());
+            assert!(fates.into_iter().all(|fate| fate == Fate::Deleted));
+            steps += 1;
+        }
+        steps
+    };
+    let (steps, ()) = tokio::join!(seen.prunes(deleting), seen.writes(store));
+    assert_eq!(steps, 2, "one until the writer waits, and one for the others");
     assert_eq!(*seen.0.lock(), ["asks", "written", "pruned"]);
+}
+
+#[tokio::test]
+async fn what_went_before_a_step_that_fails_is_told_however_many_chunks_go_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.sqlite");
+    let store = SqliteStore::open(&path, RULES).unwrap();
+    coins(&store, 2001).await;
+    add(&store, 6, (0..2000).map(|n| pays(100 + u64::from(n), &[(1, n)], 0)).collect()).await;
+    mine(&store, 7, &(100..2100).collect::<Vec<_>>()).await;
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE DELETE ON txs WHEN OLD.id = (SELECT max(id) FROM txs)
+        BEGIN SELECT RAISE(ABORT, 'this one stays'); END";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
+    let pruner = pruner(&store, None, Settings { chunk_size: 1000, ..settings() });
+    let (over, is_over) = tokio::sync::watch::channel(false);
+    // Somebody waits whenever it looks.
+    let writes = async || {
+        while !*is_over.borrow() {
+            store.set_note("something", "else").await.unwrap();
+        }
+    };
+    let pruning = async {
+        let ran = pruner.run(at(17), go()).await.unwrap();
+        over.send_replace(true);
+        ran
+    };
+    let ((job, error), (), (), ()) = tokio::join!(pruning, writes(), writes(), writes());
+    let gone = 2000 - store.counts(17).await.unwrap().due;
+    assert!(gone >= 1000, "{gone}");
+    assert_eq!(job.done.deleted, gone);
+    let told = error.unwrap().to_string();
+    assert!(told.contains(&format!("{gone} records were deleted before")), "{told}");
 }
 
 #[tokio::test]

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::created::Outcome;
-use secateur_utxo::{Body, Created, ExternalFiles, FileKind, NewTx, TxId, UtxoError, UtxoStore};
+use secateur_utxo::{
+    Body, Created, ExternalFiles, FileKind, MAX_CREATED_OUTPUTS, NewTx, TxId, UtxoError, UtxoStore,
+};
 use tonic::Status;
 
 use super::store::check_block;
@@ -23,8 +25,10 @@ fn refused(error: &UtxoError) -> pb::Created {
 /// How often a file is looked at until it is as its record says.
 const LOOKS: usize = 4;
 
-/// Creations that are under way at most, those included that nobody waits for any more.
-pub(super) const MOST_CREATIONS: usize = 16;
+/// Outputs that are being created at most, those included that nobody waits for any more: each takes some memory.
+pub(super) const MOST_OUTPUTS: u32 = 2 * MAX_CREATED_OUTPUTS;
+/// As many as a creation counts for at least, so that 16 are under way at most.
+const FEWEST_OUTPUTS: u32 = MOST_OUTPUTS / 16;
 
 /// Of more than this nobody keeps a list: they stay until their transactions are told again.
 const MOST_ORPHANS: usize = 100_000;
@@ -211,14 +215,16 @@ impl<S: UtxoStore> Api<S> {
         Err(went())
     }
 
-    /// Makes records, each or not, as [`Self::make`] does.
+    /// Makes records with so many outputs together, each or not, as [`Self::make`] does.
     pub(super) async fn create_all(
         &self,
         asked: Vec<pb::NewTransaction>,
+        outputs: u32,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
         let gone = |error: &dyn std::fmt::Display| Status::internal(error.to_string());
-        let turn = Arc::clone(&self.creations).acquire_owned().await;
+        let turn =
+            Arc::clone(&self.creations).acquire_many_owned(outputs.max(FEWEST_OUTPUTS)).await;
         let turn = turn.map_err(|error| gone(&error))?;
         let api = self.clone();
         let making = tokio::spawn(async move {

@@ -25,7 +25,7 @@ use tonic_health::server::HealthReporter;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use self::create::{MOST_CREATIONS, Orphans};
+use self::create::{MOST_OUTPUTS, Orphans};
 use super::{Door, QUESTION, Served, stopped};
 use crate::config::{Limits, TlsFiles};
 use crate::http::metrics::Metrics;
@@ -54,9 +54,16 @@ pub(crate) struct Api<S> {
     /// A file is written, or taken back, by one at a time: what nobody's record names any more may
     /// be somebody's next one.
     files: Arc<Mutex<Orphans>>,
-    /// Who may create.
+    /// Who may create, by outputs.
     creations: Arc<Semaphore>,
+    /// Who may read a record: it has all of its outputs in memory, of which few are answered.
+    reads: Arc<Semaphore>,
+    /// Who may have one explained, which asks the place of files as well.
+    stories: Arc<Semaphore>,
 }
+
+/// Records that are read for the same kind of call at the same time, at most.
+const MOST_READ: usize = 4;
 
 impl<S: UtxoStore> Api<S> {
     pub(crate) fn new(
@@ -65,8 +72,18 @@ impl<S: UtxoStore> Api<S> {
         stopping: watch::Receiver<bool>,
         (inline_bytes, message_bytes): (usize, usize),
     ) -> Self {
-        let (files, creations) = (Arc::default(), Arc::new(Semaphore::new(MOST_CREATIONS)));
-        Self { service, guard, stopping, inline_bytes, message_bytes, files, creations }
+        let permits = |most: usize| Arc::new(Semaphore::new(most));
+        Self {
+            service,
+            guard,
+            stopping,
+            inline_bytes,
+            message_bytes,
+            files: Arc::default(),
+            creations: permits(MOST_OUTPUTS as usize),
+            reads: permits(MOST_READ),
+            stories: permits(MOST_READ),
+        }
     }
 
     /// The pruner's calls, asked within this process.

@@ -1,18 +1,24 @@
 //! `secateur.utxo.v1.Pruner`, and the health call of a Teranode-shaped node.
 
+use std::time::Duration;
+
 use secateur_core::Height;
 use secateur_proto::teranode::pruner::pruner_api_server::PrunerApi;
 use secateur_proto::teranode::pruner::{EmptyMessage, HealthResponse};
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_server::Pruner;
 use secateur_proto::utxo::v1::trigger_request::Event as Told;
-use secateur_utxo::{Event, Heard, Trigger, TxId, UtxoError, UtxoStore};
+use secateur_utxo::{Event, FileKind, Heard, Trigger, TxId, UtxoError, UtxoStore};
+use tokio::time::timeout;
 use tonic::{Code, Request, Response, Status};
 
 use super::super::entry::Entry;
 use super::story::Away;
 use super::{Api, convert, failure, height, story};
 use crate::ui::words::count;
+
+/// How long the place of files may take to answer while somebody waits for a story.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl<S: UtxoStore> Api<S> {
     /// The line of the audit log for a request, where one is kept.
@@ -76,12 +82,18 @@ impl<S: UtxoStore> Api<S> {
         if pruner.files().is_none() {
             return Ok(Some(Away::NoPlace));
         }
-        match pruner.peek_at_place().await {
-            Ok(()) => Ok(None),
-            Err(UtxoError::File { .. }) => Ok(Some(Away::Elsewhere)),
-            Err(UtxoError::Files(_)) => Ok(Some(Away::Silent)),
-            Err(error) => Err(failure::status(&error)),
+        match timeout(LOOK, pruner.peek_at_place()).await {
+            Ok(Ok(())) => Ok(None),
+            Ok(Err(UtxoError::File { .. })) => Ok(Some(Away::Elsewhere)),
+            Ok(Err(UtxoError::Files(_))) | Err(_) => Ok(Some(Away::Silent)),
+            Ok(Err(error)) => Err(failure::status(&error)),
         }
+    }
+
+    /// Whether a file is there; nothing where nobody can tell.
+    async fn file_is_there(&self, txid: TxId, kind: FileKind) -> Option<bool> {
+        let files = self.service.pruner().files()?;
+        timeout(LOOK, files.has(txid, kind)).await.ok()?.ok()
     }
 }
 
@@ -218,6 +230,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
         let txid: TxId = text.parse().map_err(|_| {
             failure::malformed("this is no transaction id: 64 hexadecimal digits are wanted")
         })?;
+        let _turn = self.stories.acquire().await;
         let found = self.service.explain(txid).await.map_err(|error| failure::status(&error))?;
         let pruned_at = if found.is_some() {
             None
@@ -230,11 +243,8 @@ impl<S: UtxoStore> Pruner for Api<S> {
         let external = found.as_ref().and_then(|found| found.external);
         let mut away = None;
         if let (Some(record), Some(kind)) = (&mut record, external) {
-            if let Some(files) = self.service.pruner().files() {
-                // Where nobody can look, that is what is told.
-                record.file_is_there = files.has(txid, kind).await.ok();
-            }
-            away = self.away().await?;
+            let (there, looked) = tokio::join!(self.file_is_there(txid, kind), self.away());
+            (record.file_is_there, away) = (there, looked?);
         }
         let verdict = match &found {
             Some(record) => {

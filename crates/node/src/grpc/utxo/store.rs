@@ -37,13 +37,17 @@ pub(super) fn check_block(block: &BlockRef, tip: Height) -> Result<(), UtxoError
 
 impl<S: UtxoStore> Api<S> {
     async fn read(&self, txid: TxId, with_body: bool) -> Result<pb::GetResponse, UtxoError> {
-        let Some(found) = self.service.explain(txid).await? else {
-            return Err(self.service.plainly(UtxoError::Unknown { txid }).await);
+        let (record, external, inline) = {
+            let _turn = self.reads.acquire().await;
+            let Some(found) = self.service.explain(txid).await? else {
+                return Err(self.service.plainly(UtxoError::Unknown { txid }).await);
+            };
+            if found.cut {
+                return Err(UtxoError::Pruned { txid });
+            }
+            (convert::record(&found), found.external, found.body)
         };
-        if found.cut {
-            return Err(UtxoError::Pruned { txid });
-        }
-        let body = match found.external.filter(|_| with_body) {
+        let body = match external.filter(|_| with_body) {
             Some(kind) => {
                 let lacks = |reason: &str| UtxoError::File {
                     name: file_name(txid, kind),
@@ -55,10 +59,10 @@ impl<S: UtxoStore> Api<S> {
                 let files = files.ok_or_else(|| lacks("no place of external files is set"))?;
                 files.get(txid, kind, most).await?.ok_or_else(|| lacks("it is not there"))?
             }
-            None if with_body => found.body.clone(),
+            None if with_body => inline,
             None => Bytes::new(),
         };
-        Ok(pb::GetResponse { record: Some(convert::record(&found)), body })
+        Ok(pb::GetResponse { record: Some(record), body })
     }
 
     /// The answer to a step.
@@ -100,10 +104,11 @@ impl<S: UtxoStore> Store for Api<S> {
         let told = std::mem::take(&mut request.get_mut().transactions);
         bounded(told.len(), MOST_CREATED)?;
         // Before any file is written.
-        check_outputs(told.iter().map(|tx| tx.outputs)).map_err(|error| failure::status(&error))?;
+        let outputs = check_outputs(told.iter().map(|tx| tx.outputs));
+        let outputs = outputs.map_err(|error| failure::status(&error))?;
         let at = height(request.get_ref().height)?;
         let what = format!("{} at height {at}", plural(told.len() as u64, "transaction"));
-        noted(self.entry(&request, "utxo.create", &what), self.create_all(told, at)).await
+        noted(self.entry(&request, "utxo.create", &what), self.create_all(told, outputs, at)).await
     }
 
     async fn spend(
