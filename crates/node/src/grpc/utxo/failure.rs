@@ -21,7 +21,7 @@ pub(super) fn refusal(code: Code, label: &str, message: &str) -> Status {
     with_details(code, pb::UtxoError { label, message, ..pb::UtxoError::default() })
 }
 
-/// A call that cannot be understood.
+/// A call whose fields make no sense.
 pub(super) fn malformed(reason: impl std::fmt::Display) -> Status {
     refusal(Code::InvalidArgument, "malformed", &format!("{reason}; nothing was changed"))
 }
