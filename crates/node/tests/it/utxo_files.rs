@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -243,5 +244,24 @@ async fn files_that_cannot_be_removed_keep_their_records_and_everybody_is_told()
     run(&home.data, "utxo prune --yes").ends(0);
     assert!(!served.is_here(1).await && served.get("/readyz").0 == 200);
     assert!(!served.block(15).await);
+    served.stop();
+}
+
+#[tokio::test]
+async fn a_story_does_not_wait_for_a_place_that_does_not_answer() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    served.create(1, vec![large(coinbase(1, 1, 1))]).await;
+    // Whoever opens a pipe to read it waits for somebody who writes.
+    let mark = home.data.join("utxo/files/secateur-place");
+    std::fs::remove_file(&mark).unwrap();
+    assert!(Command::new("mkfifo").arg(&mark).status().unwrap().success());
+    let story = served.explain(1).await;
+    assert_eq!(story.record.unwrap().file_is_there, Some(true));
+    let told = story.verdict.join(" ");
+    assert!(told.contains("while the place of files does not answer"), "{told}");
+    // Those who wait are let go.
+    drop(std::fs::OpenOptions::new().write(true).open(&mark).unwrap());
+    std::fs::remove_file(&mark).unwrap();
     served.stop();
 }
