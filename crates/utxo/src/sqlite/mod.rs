@@ -287,6 +287,7 @@ impl UtxoStore for SqliteStore {
 
     async fn delete(&self, keys: Vec<i64>, sweep: Sweep) -> Result<Vec<Fate<i64>>, UtxoError> {
         let _one = self.sweep.lock().await;
+        // Where the log cannot be put back, nothing more goes into it.
         self.log.tend().await?;
         let waiting = Arc::clone(&self.waiting);
         // It is kept until the transaction has ended, also if nobody is interested any more.
