@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt, TryStreamExt};
@@ -84,8 +83,7 @@ impl Archive {
     /// An archive in any object store that lists its names in their order.
     pub fn with_store(store: Arc<dyn ObjectStore>, provider: &str, retry: Retry) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let (directory, provider) = (None::<Arc<FilePath>>, provider.into());
-        Self { remote: Remote { store, directory, provider, retry, metrics } }
+        Self { remote: Remote::new(store, provider.into(), retry, metrics) }
     }
 
     /// What a locator says of this archive: its address.
@@ -107,7 +105,10 @@ impl Archive {
                 listed.map_err(|e| ArchiveError::invalid("listing", e.to_string()))?;
             listed.map_err(ArchiveError::stage("listing", &root))?
         } else {
-            let list = || self.remote.store.list_with_delimiter(None);
+            let list = || {
+                let store = Arc::clone(&self.remote.store);
+                async move { store.list_with_delimiter(None).await }
+            };
             let listed = self.remote.patiently("listing", "the archive", list).await?;
             let others = listed.objects.into_iter().map(|meta| meta.location.to_string());
             let folders = listed.common_prefixes.into_iter().map(|folder| folder.to_string());
@@ -206,7 +207,10 @@ impl Archive {
     async fn days(&self, chain_id: u64) -> Result<Vec<Day>, ArchiveError> {
         let prefix = chain_prefix(chain_id);
         let folder = path_of(prefix.trim_end_matches('/'))?;
-        let list = || self.remote.store.list_with_delimiter(Some(&folder));
+        let list = || {
+            let (store, folder) = (Arc::clone(&self.remote.store), folder.clone());
+            async move { store.list_with_delimiter(Some(&folder)).await }
+        };
         let listed = self.remote.patiently("listing", &prefix, list).await?;
         let day = |folder: &Path| folder.filename()?.strip_prefix("day=")?.parse().ok();
         let mut days: Vec<Day> = listed.common_prefixes.iter().filter_map(day).collect();

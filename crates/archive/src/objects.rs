@@ -6,6 +6,9 @@
 //! family's; and listing. Only here can an object be removed, one by its name; nothing else in this
 //! crate calls it.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use object_store::{
     GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
@@ -69,17 +72,20 @@ impl Objects {
     /// A whole object in one request, if it has no more than `max` bytes.
     pub async fn get(&self, key: &str, max: u64) -> Result<Fetched, ArchiveError> {
         let path = path_of(key)?;
-        let ask = || async {
-            let got = match self.remote.store.get_opts(&path, GetOptions::default()).await {
-                Ok(got) => got,
-                Err(object_store::Error::NotFound { .. }) => return Ok(Fetched::Missing),
-                Err(e) => return Err(e),
-            };
-            // What follows has exactly this length: the storage said so before the first byte.
-            if got.meta.size > max {
-                return Ok(Fetched::TooLong(got.meta.size));
+        let ask = || {
+            let (store, path) = (Arc::clone(&self.remote.store), path.clone());
+            async move {
+                let got = match store.get_opts(&path, GetOptions::default()).await {
+                    Ok(got) => got,
+                    Err(object_store::Error::NotFound { .. }) => return Ok(Fetched::Missing),
+                    Err(e) => return Err(e),
+                };
+                // What follows has exactly this length: the storage said so before the first byte.
+                if got.meta.size > max {
+                    return Ok(Fetched::TooLong(got.meta.size));
+                }
+                got.bytes().await.map(Fetched::Bytes)
             }
-            got.bytes().await.map(Fetched::Bytes)
         };
         let fetched = self.remote.patiently("reading", key, ask).await?;
         if let Fetched::Bytes(bytes) = &fetched {
@@ -92,16 +98,19 @@ impl Objects {
     /// conditions may write all the same; who must know looks before, with [`Objects::size`].
     pub async fn put_new(&self, key: &str, bytes: &Bytes) -> Result<Put, ArchiveError> {
         let path = path_of(key)?;
-        let put = || async {
+        let put = || {
+            let (store, path) = (Arc::clone(&self.remote.store), path.clone());
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             let payload = PutPayload::from_bytes(bytes.clone());
-            match self.remote.store.put_opts(&path, payload, options).await {
-                Ok(_) => Ok(Put::Written),
-                Err(
-                    object_store::Error::AlreadyExists { .. }
-                    | object_store::Error::Precondition { .. },
-                ) => Ok(Put::Occupied),
-                Err(e) => Err(e),
+            async move {
+                match store.put_opts(&path, payload, options).await {
+                    Ok(_) => Ok(Put::Written),
+                    Err(
+                        object_store::Error::AlreadyExists { .. }
+                        | object_store::Error::Precondition { .. },
+                    ) => Ok(Put::Occupied),
+                    Err(e) => Err(e),
+                }
             }
         };
         self.remote.patiently("writing", key, put).await
@@ -122,19 +131,46 @@ impl Objects {
     /// have been lost.
     pub async fn remove(&self, key: &str) -> Result<(), ArchiveError> {
         let path = path_of(key)?;
-        let ask = || async {
-            match self.remote.store.delete(&path).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-                Err(e) => Err(e),
+        let ask = || {
+            let (store, path) = (Arc::clone(&self.remote.store), path.clone());
+            async move {
+                match store.delete(&path).await {
+                    Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                    Err(e) => Err(e),
+                }
             }
         };
         self.remote.patiently("removing", key, ask).await
+    }
+
+    /// Makes removals at the top durable: a directory forgets them with the power until it is synced. A bucket's
+    /// are when they are answered.
+    pub async fn sync_removals(&self) -> Result<(), ArchiveError> {
+        let Some(directory) = &self.remote.directory else { return Ok(()) };
+        let ask = || {
+            let directory = Arc::clone(directory);
+            async move {
+                let sync = move || File::open(&*directory)?.sync_all();
+                let synced = tokio::task::spawn_blocking(sync).await?;
+                synced.map_err(|source| object_store::Error::Generic {
+                    store: "directory",
+                    source: source.into(),
+                })
+            }
+        };
+        self.remote.patiently("syncing", "the directory", ask).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use futures_util::stream::{self, StreamExt as _};
+
     use super::*;
+    use crate::Retry;
 
     #[tokio::test]
     async fn an_object_is_written_once_and_read_only_within_its_limit() {
@@ -158,5 +194,46 @@ mod tests {
         for key in ["../b", "a/../../b"] {
             assert!(objects.get(key, 9).await.is_err(), "{key:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_does_not_answer_leaves_threads_for_others() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(80)
+            .enable_all()
+            .build()
+            .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        // Whoever opens it to read waits for somebody who writes.
+        let stuck = dir.path().join("stuck");
+        assert!(Command::new("mkfifo").arg(&stuck).status().unwrap().success());
+        let url: ArchiveUrl = dir.path().to_str().unwrap().parse().unwrap();
+        let retry =
+            Retry { attempts: 1, request_timeout: Duration::from_millis(200), ..Retry::default() };
+        let objects = Objects::create(&url, &Settings { retry, ..Settings::default() }).unwrap();
+        let freed = runtime.block_on(async {
+            let asked = stream::iter(0..100).map(|_| objects.get("stuck", 9));
+            let answers: Vec<_> = asked.buffer_unordered(100).collect().await;
+            assert!(answers.iter().all(Result::is_err), "{answers:?}");
+            let other = tokio::task::spawn_blocking(|| "other work");
+            tokio::time::timeout(Duration::from_secs(20), other).await
+        });
+        // Those who wait never end: nobody waits for them here.
+        runtime.shutdown_background();
+        assert_eq!(freed.unwrap().unwrap(), "other work");
+    }
+
+    #[tokio::test]
+    async fn removals_are_synced_where_there_is_a_directory_and_fail_where_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("place");
+        let url: ArchiveUrl = place.to_str().unwrap().parse().unwrap();
+        let objects = Objects::create(&url, &Settings::default()).unwrap();
+        objects.put_new("one", &Bytes::from_static(b"one")).await.unwrap();
+        objects.remove("one").await.unwrap();
+        objects.sync_removals().await.unwrap();
+        std::fs::remove_dir(&place).unwrap();
+        assert!(objects.sync_removals().await.is_err());
     }
 }

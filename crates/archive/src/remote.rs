@@ -14,6 +14,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use crate::part::{FileRange, RangeRead};
 use crate::{ArchiveError, Digest, Metrics, Retry};
@@ -24,12 +25,18 @@ const PIECE: u64 = 8 << 20;
 /// A directory has no cost for each request, and small pieces stay in the processor's cache.
 const DIRECTORY_PIECE: u64 = 1 << 20;
 
+/// Requests to a directory that are under way at the same time, also those that nobody waits for any more: each has a
+/// thread, and where a disk does not answer, those that are not a directory's business must not run out.
+const DIRECTORY_LANES: usize = 64;
+
 /// An object storage, and how patiently it is asked.
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// Where a directory's names are listed; `object_store` does not list them in order.
     pub(crate) directory: Option<Arc<FilePath>>,
+    /// For a directory.
+    lanes: Arc<Semaphore>,
     pub(crate) provider: Arc<str>,
     pub(crate) retry: Retry,
     pub(crate) metrics: Arc<Metrics>,
@@ -50,12 +57,25 @@ pub(crate) enum Ensured {
 }
 
 impl Remote {
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        provider: Arc<str>,
+        retry: Retry,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let lanes = Arc::new(Semaphore::new(DIRECTORY_LANES));
+        Self { store, directory: None, lanes, provider, retry, metrics }
+    }
+
     /// Reads a range; what comes back has exactly its length.
     pub(crate) async fn range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ArchiveError> {
         let path = path_of(key)?;
         let wanted = range.end.saturating_sub(range.start);
-        let bytes =
-            self.patiently("reading", key, || self.store.get_range(&path, range.clone())).await?;
+        let ask = || {
+            let (store, path, range) = (Arc::clone(&self.store), path.clone(), range.clone());
+            async move { store.get_range(&path, range).await }
+        };
+        let bytes = self.patiently("reading", key, ask).await?;
         self.metrics.read(bytes.len() as u64);
         if bytes.len() as u64 != wanted {
             return Err(ArchiveError::damaged(key, "it is shorter than it was said to be"));
@@ -66,11 +86,14 @@ impl Remote {
     /// The size of an object, if it is there.
     pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, ArchiveError> {
         let path = path_of(key)?;
-        let ask = || async {
-            match self.store.head(&path).await {
-                Ok(meta) => Ok(Some(meta.size)),
-                Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(e) => Err(e),
+        let ask = || {
+            let (store, path) = (Arc::clone(&self.store), path.clone());
+            async move {
+                match store.head(&path).await {
+                    Ok(meta) => Ok(Some(meta.size)),
+                    Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    Err(e) => Err(e),
+                }
             }
         };
         self.patiently("looking for", key, ask).await
@@ -201,12 +224,13 @@ impl Remote {
         ask: impl Fn() -> F,
     ) -> Result<T, ArchiveError>
     where
-        F: Future<Output = object_store::Result<T>>,
+        T: Send + 'static,
+        F: Future<Output = object_store::Result<T>> + Send + 'static,
     {
         let mut attempt = 1;
         loop {
             let limit = self.retry.request_timeout;
-            let answer = tokio::time::timeout(limit, ask()).await.map_or_else(
+            let answer = tokio::time::timeout(limit, self.in_lane(ask())).await.map_or_else(
                 |_| Err(ArchiveError::timeout(what, key, limit)),
                 |answer| answer.map_err(ArchiveError::storage(what, key)),
             );
@@ -226,6 +250,22 @@ impl Remote {
                 answer => return answer,
             }
         }
+    }
+
+    /// One request. To a directory it keeps its lane until it has ended, which a time limit does not make it do.
+    async fn in_lane<T: Send + 'static>(
+        &self,
+        asked: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> object_store::Result<T> {
+        if self.directory.is_none() {
+            return asked.await;
+        }
+        let lane = Arc::clone(&self.lanes).acquire_owned().await;
+        let asked = tokio::spawn(async move {
+            let _lane = lane;
+            asked.await
+        });
+        asked.await?
     }
 }
 

@@ -167,6 +167,12 @@ impl ExternalFiles {
         Ok(Removed::Missing)
     }
 
+    /// Makes sure that what was removed stays so when the power goes: a directory forgets a removal that it was
+    /// not synced after.
+    pub async fn sync_removals(&self) -> Result<(), UtxoError> {
+        Ok(self.objects.sync_removals().await?)
+    }
+
     /// Removes exactly this file of a transaction, which may have another that is its record's.
     pub async fn take_back(&self, txid: TxId, kind: FileKind) -> Result<(), UtxoError> {
         Ok(self.objects.remove(&key(txid, kind)).await?)

@@ -93,6 +93,8 @@ impl Kept {
 pub enum Fate<K> {
     /// Its record is gone, and its parents know.
     Deleted,
+    /// It does not go at once, and is to be cut.
+    Left,
     /// It is cut for good, and its record goes once its file and its many rows are gone. Boxed: few
     /// are, and a prune has a quarter of a million fates in its hands.
     Cut(Box<Doomed<K>>),
@@ -275,10 +277,18 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// Deletes records: in the step that deletes, each is looked at again, and goes only if it is
     /// still due, not preserved, and spent by no live unmined transaction. Parents that stay learn of
     /// it with that step or before: from then on they say that their spender is pruned; and what is
-    /// remembered of a record that none names is written with that step or before. Answers in the order of the keys,
-    /// for as many as one step came to, which is at least one: whoever asks goes on with the others, and knows
-    /// meanwhile what went.
+    /// remembered of a record that none names is written with that step or before. What has a file or many rows
+    /// is left for [`UtxoStore::cut`]. Answers in the order of the keys, for as many as one step came to, which is at
+    /// least one: whoever asks goes on with the others, and knows meanwhile what went.
     fn delete(
+        &self,
+        keys: Vec<Self::Key>,
+        sweep: Sweep,
+    ) -> impl Future<Output = Result<Vec<Fate<Self::Key>>, UtxoError>> + Send;
+
+    /// Cuts records that do not go at once, under the same look: nothing brings them back, and they are removed
+    /// once their files are gone. All of them in one step, and in the order of the keys.
+    fn cut(
         &self,
         keys: Vec<Self::Key>,
         sweep: Sweep,

@@ -2,12 +2,13 @@
 //! by the same calls, so the answers are the same.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use secateur_proto::ERROR_TRAILER;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_client::PrunerClient;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Request, Response, Status};
@@ -23,6 +24,19 @@ use crate::utxo::{self, Opened, Place};
 
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
+/// How long a command that has its answer waits for what it began beside it.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What runs for a command. It ends with it: a place of files that never answers keeps no command from ending.
+struct Tasks(Option<Runtime>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(GRACE);
+        }
+    }
+}
 
 /// Where commands about UTXO records ask.
 pub(crate) struct UtxoDesk {
@@ -31,7 +45,8 @@ pub(crate) struct UtxoDesk {
     token: Option<MetadataValue<Ascii>>,
     /// Who is asked, for what goes wrong.
     asked: String,
-    runtime: Runtime,
+    runtime: Handle,
+    _tasks: Tasks,
     /// Ends with the command.
     _stop: watch::Sender<bool>,
     /// The directory, where this process has it.
@@ -46,13 +61,14 @@ impl UtxoDesk {
             .enable_all()
             .build()
             .context("starting a runtime")?;
+        let (runtime, tasks) = (runtime.handle().clone(), Tasks(Some(runtime)));
         match Place::existing(data, &config.utxo) {
-            Ok(place) => Self::here(runtime, place, config),
+            Ok(place) => Self::here(runtime, tasks, place, config),
             Err(error) => {
                 let directory = utxo::directory(data);
                 match (error.downcast_ref(), NodeFile::read(&directory)) {
                     (Some(NodeError::Locked { .. }), Ok(Some(file))) => {
-                        Self::there(runtime, &directory, &file)
+                        Self::there(runtime, tasks, &directory, &file)
                     }
                     (Some(NodeError::Locked { path, pid }), Ok(None)) => {
                         Err(NodeError::NotUp { path: path.clone(), pid: *pid }.into())
@@ -63,7 +79,12 @@ impl UtxoDesk {
         }
     }
 
-    fn here(runtime: Runtime, place: Place, config: &Config) -> Result<Self, anyhow::Error> {
+    fn here(
+        runtime: Handle,
+        tasks: Tasks,
+        place: Place,
+        config: &Config,
+    ) -> Result<Self, anyhow::Error> {
         let (stop, stopping) = watch::channel(false);
         let opening = utxo::Opening {
             settings: &config.utxo,
@@ -76,10 +97,16 @@ impl UtxoDesk {
             .context("the UTXO records cannot be opened")?;
         let client = PrunerClient::new(line).max_decoding_message_size(MAX_ANSWER);
         let asked = place.directory.display().to_string();
-        Ok(Self { client, token: None, asked, runtime, _stop: stop, _place: Some(place) })
+        let _place = Some(place);
+        Ok(Self { client, token: None, asked, runtime, _tasks: tasks, _stop: stop, _place })
     }
 
-    fn there(runtime: Runtime, directory: &Path, file: &NodeFile) -> Result<Self, anyhow::Error> {
+    fn there(
+        runtime: Handle,
+        tasks: Tasks,
+        directory: &Path,
+        file: &NodeFile,
+    ) -> Result<Self, anyhow::Error> {
         let bad = || NodeError::BadFile {
             path: NodeFile::path(directory),
             reason: "its token is not one".into(),
@@ -93,7 +120,8 @@ impl UtxoDesk {
         let client = PrunerClient::new(line).max_decoding_message_size(MAX_ANSWER);
         let asked = format!("the UTXO service of process {} at {}", file.pid, file.grpc);
         let (stop, _) = watch::channel(false);
-        Ok(Self { client, token: Some(token), asked, runtime, _stop: stop, _place: None })
+        let token = Some(token);
+        Ok(Self { client, token, asked, runtime, _tasks: tasks, _stop: stop, _place: None })
     }
 
     fn call<Q, A, F>(

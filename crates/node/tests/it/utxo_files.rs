@@ -260,8 +260,8 @@ async fn a_story_does_not_wait_for_a_place_that_does_not_answer() {
     assert_eq!(story.record.unwrap().file_is_there, Some(true));
     let told = story.verdict.join(" ");
     assert!(told.contains("while the place of files does not answer"), "{told}");
-    // Those who wait are let go.
-    drop(std::fs::OpenOptions::new().write(true).open(&mark).unwrap());
-    std::fs::remove_file(&mark).unwrap();
+    // Nor does a command by itself, also to end; and the service ends.
     served.stop();
+    let said = run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
+    assert!(said.out.contains("while the place of files does not answer"), "{said:#?}");
 }

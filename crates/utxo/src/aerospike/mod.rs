@@ -220,6 +220,11 @@ impl<R: Records> UtxoStore for Engine<R> {
         self.delete_all(&keys, sweep).await
     }
 
+    /// Nothing is left to it: every record is cut first here, and goes or is told as cut with that step.
+    async fn cut(&self, keys: Vec<TxId>, sweep: Sweep) -> Result<Vec<Fate<TxId>>, UtxoError> {
+        self.delete_all(&keys, sweep).await
+    }
+
     async fn doomed(
         &self,
         after: Option<R::Cursor>,

@@ -214,6 +214,10 @@ impl UtxoStore for PostgresStore {
         self.pace.sweep(sweep::delete(&self.database, &keys, sweep)).await
     }
 
+    async fn cut(&self, keys: Vec<Key>, sweep: Sweep) -> Result<Vec<Fate<Key>>, UtxoError> {
+        self.pace.sweep(sweep::cut(&self.database, &keys, sweep)).await
+    }
+
     async fn doomed(
         &self,
         after: Option<Mark>,

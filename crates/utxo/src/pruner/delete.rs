@@ -4,17 +4,14 @@ use std::collections::VecDeque;
 use std::pin::pin;
 
 use futures_util::future::OptionFuture;
-use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use secateur_core::Height;
 use tokio::time::Instant;
 
+use super::remove::Patience;
 use super::{Ended, Limits, Phase, Pruner, Settings};
 use crate::UtxoError;
-use crate::files::Removed;
-use crate::store::{Doomed, Fate, Kept, Page, Sweep, UtxoStore};
-
-/// External files that are removed at the same time in one chunk.
-const FILES_AT_ONCE: usize = 16;
+use crate::store::{Fate, Kept, Page, Sweep, UtxoStore};
 
 /// Records whose spenders are looked at together in defensive mode, unless a chunk has more: neighbours have
 /// children in common, and each of those is asked for once.
@@ -22,6 +19,20 @@ const LOOKED_AT_TOGETHER: usize = 32_000;
 
 /// Records whose chunks go together, unless one has more: their keys and fates are all in memory.
 const GO_TOGETHER: usize = 256_000;
+
+/// What the deleting steps of a run have in common.
+struct Pass<'a> {
+    sweep: Sweep,
+    limits: &'a Limits,
+    files: Patience,
+}
+
+impl Pass<'_> {
+    /// What a step may take by now.
+    fn now(&self) -> Sweep {
+        Sweep { external: self.sweep.external && !self.files.is_over(), ..self.sweep }
+    }
+}
 
 /// How records flow through a run: listed in pages, looked at, and deleted in chunks.
 struct Flow {
@@ -38,7 +49,8 @@ impl<S: UtxoStore> Pruner<S> {
         let Settings { chunk_size, chunk_group_limit, defensive, .. } = self.settings;
         match self.store.chunks_together() {
             together if together > 1 && chunk_group_limit > 1 => {
-                let page = (chunk_size * together).min(GO_TOGETHER.max(chunk_size));
+                let most = if defensive { LOOKED_AT_TOGETHER } else { GO_TOGETHER };
+                let page = (chunk_size * together).min(most.max(chunk_size));
                 Flow { page, chunk: page, beside: 1 }
             }
             _ => {
@@ -50,10 +62,18 @@ impl<S: UtxoStore> Pruner<S> {
 
     /// Deletes what is due up to a height.
     pub(super) async fn delete_due(&self, height: Height, limits: &Limits) -> Result<(), Ended> {
-        let due = self.store.counts(height).await?.due;
+        // Only told, so that it keeps nothing back.
+        let due = self.store.counts(height).await.map_or_else(
+            |error| {
+                tracing::warn!(%error, "how many records are due could not be counted");
+                0
+            },
+            |counts| counts.due,
+        );
         self.board.enter(Phase::Delete, due);
         let sweep = Sweep { height, external: self.is_right_place(height).await? };
         self.finish_doomed(sweep.external, limits).await?;
+        let pass = &Pass { sweep, limits, files: Patience::new(self.settings.files_patience()) };
         let flow = self.flow();
         let list = |after| self.list(sweep, after, &flow);
         let mut running = FuturesUnordered::new();
@@ -73,7 +93,7 @@ impl<S: UtxoStore> Pruner<S> {
                 let Some(chunk) = chunks.pop_front() else { break };
                 ended = limits.check();
                 if ended.is_ok() {
-                    running.push(self.chunk(chunk, sweep, limits));
+                    running.push(self.chunk(chunk, pass));
                 }
             }
             if ended.is_err() {
@@ -119,45 +139,57 @@ impl<S: UtxoStore> Pruner<S> {
     }
 
     /// Deletes a chunk, in as many steps as the store takes for it: after each of them what went is counted, and
-    /// the run may end.
-    async fn chunk(
-        &self,
-        mut keys: Vec<S::Key>,
-        sweep: Sweep,
-        limits: &Limits,
-    ) -> Result<(), Ended> {
+    /// the run may end. What does not go at once is cut then, a chunk at a time.
+    async fn chunk(&self, mut keys: Vec<S::Key>, pass: &Pass<'_>) -> Result<(), Ended> {
+        let mut left = Vec::new();
         loop {
-            let done = self.step(keys.clone(), sweep).await?;
-            keys.drain(..done.min(keys.len()));
-            if keys.is_empty() {
-                return Ok(());
-            }
-            if done == 0 {
+            let began = Instant::now();
+            let fates = self.store.delete(keys.clone(), pass.now()).await?;
+            if fates.is_empty() {
                 return Err(UtxoError::store("it deleted nothing of what was asked for").into());
             }
-            limits.check()?;
+            let done = keys.drain(..fates.len().min(keys.len()));
+            left.extend(done.zip(&fates).filter(|(_, fate)| **fate == Fate::Left).map(|one| one.0));
+            self.settle(fates, began, pass).await?;
+            if keys.is_empty() {
+                break;
+            }
+            pass.limits.check()?;
         }
+        for some in left.chunks(self.settings.chunk_size) {
+            pass.limits.check()?;
+            let began = Instant::now();
+            let fates = self.store.cut(some.to_vec(), pass.now()).await?;
+            self.settle(fates, began, pass).await?;
+        }
+        Ok(())
     }
 
-    /// One step; answers for how many records.
-    async fn step(&self, keys: Vec<S::Key>, sweep: Sweep) -> Result<usize, UtxoError> {
-        let began = Instant::now();
-        let fates = self.store.delete(keys, sweep).await?;
-        let answered = fates.len();
+    /// Counts what went and what stays, and removes what is cut.
+    async fn settle(
+        &self,
+        fates: Vec<Fate<S::Key>>,
+        began: Instant,
+        pass: &Pass<'_>,
+    ) -> Result<(), UtxoError> {
         let mut doomed = Vec::new();
         self.board.count(|done| {
             for fate in fates {
                 match fate {
                     Fate::Deleted => done.deleted += 1,
+                    // Its place is the right one; it is left alone.
+                    Fate::Kept(Kept::FilesMissing) if pass.sweep.external => {
+                        done.keep(Kept::FileStays, 1);
+                    }
                     Fate::Kept(why) => done.keep(why, 1),
                     Fate::Cut(record) => doomed.push(*record),
-                    Fate::Gone => {}
+                    Fate::Left | Fate::Gone => {}
                 }
             }
         });
-        self.remove(doomed).await?;
+        self.remove(doomed, &pass.files).await?;
         self.metrics.chunk(began.elapsed());
-        Ok(answered)
+        Ok(())
     }
 
     /// Whether the spenders of each are all settled.
@@ -170,91 +202,9 @@ impl<S: UtxoStore> Pruner<S> {
         let settled: Vec<bool> = keys.iter().map(|_| !marks.next().unwrap_or(true)).collect();
         let unstable = settled.iter().filter(|settled| !**settled).count() as u64;
         if unstable > 0 {
-            tracing::debug!(unstable, "records stay: a spender of theirs is not settled");
+            tracing::info!(unstable, "records stay: a spender of theirs is not settled");
             self.board.count(|done| done.keep(Kept::Unstable, unstable));
         }
         Ok(settled)
-    }
-
-    /// Removes files, then the records whose files are gone.
-    async fn remove(&self, doomed: Vec<Doomed<S::Key>>) -> Result<(), UtxoError> {
-        if doomed.is_empty() {
-            return Ok(());
-        }
-        let removed: Vec<_> = stream::iter(doomed)
-            .map(|record| self.remove_file(record))
-            .buffer_unordered(FILES_AT_ONCE)
-            .collect()
-            .await;
-        let (mut ready, mut stay, mut misplaced) =
-            (Vec::with_capacity(removed.len()), Vec::new(), 0);
-        for (record, removed) in removed {
-            match removed {
-                Ok(Some(removed)) => {
-                    self.board.count(|done| match removed {
-                        Removed::Deleted => done.files_deleted += 1,
-                        Removed::Missing => done.files_missing += 1,
-                    });
-                    ready.push(record.key);
-                }
-                Ok(None) if record.external.is_none() => ready.push(record.key),
-                Ok(None) => misplaced += 1,
-                Err(error) => stay.push((record.txid, error)),
-            }
-        }
-        let (gone, staying) = (ready.len() as u64, stay.len() as u64);
-        if let Some((txid, error)) = stay.first() {
-            let told = "external files could not be removed, so their records stay";
-            tracing::warn!(staying, %txid, %error, "{told}; the first of them");
-        }
-        self.store.finish(ready).await?;
-        self.board.count(|done| {
-            done.deleted += gone;
-            done.keep(Kept::FileStays, staying);
-            done.keep(Kept::FilesMissing, misplaced);
-        });
-        Ok(())
-    }
-
-    /// Removes the file of a record, if it has one. Nothing is the answer where the place is not the right
-    /// one any more: a file that is not there is believed only while the place carries the mark, and is
-    /// looked for once more after that was seen.
-    async fn remove_file(
-        &self,
-        record: Doomed<S::Key>,
-    ) -> (Doomed<S::Key>, Result<Option<Removed>, UtxoError>) {
-        let removing = async {
-            let Some(kind) = record.external else { return Ok(None) };
-            let none = || UtxoError::Setting("no place of external files is set".into());
-            let files = self.files.as_ref().ok_or_else(none)?;
-            if files.remove(record.txid, kind).await? == Removed::Deleted {
-                return Ok(Some(Removed::Deleted));
-            }
-            if !self.is_marked(files).await? {
-                return Ok(None);
-            }
-            files.remove(record.txid, kind).await.map(Some)
-        };
-        let removed = removing.await;
-        (record, removed)
-    }
-
-    /// Goes on where a run was cut off between a record's cut and its end; what has a file only if its place is
-    /// the right one.
-    async fn finish_doomed(&self, external: bool, limits: &Limits) -> Result<(), Ended> {
-        let mut after = None;
-        loop {
-            limits.check()?;
-            let page = self.store.doomed(after, self.settings.chunk_size).await?;
-            let may_go = |record: &Doomed<_>| external || record.external.is_none();
-            let (go, stay): (Vec<_>, Vec<_>) = page.items.into_iter().partition(may_go);
-            self.board.count(|done| done.keep(Kept::FilesMissing, stay.len() as u64));
-            self.remove(go).await?;
-            // What cannot be removed now is passed over, and tried again by the next run.
-            after = page.next;
-            if after.is_none() {
-                return Ok(());
-            }
-        }
     }
 }

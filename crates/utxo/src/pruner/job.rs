@@ -102,7 +102,7 @@ pub struct Progress {
     pub height: Height,
     /// What it is at.
     pub phase: Phase,
-    /// Records that were due when the deleting phase began.
+    /// Records that were due when the deleting phase began; 0 also where nobody could count them.
     pub due: u64,
     /// What it has done.
     pub done: Done,
@@ -120,6 +120,9 @@ impl Progress {
 
     /// How much longer it takes at this rate.
     pub fn eta(&self) -> Option<Duration> {
+        if self.due == 0 {
+            return None;
+        }
         let left = self.due.saturating_sub(self.looked_at());
         self.rate().and_then(|rate| left.checked_div(rate)).map(Duration::from_secs)
     }
@@ -192,5 +195,8 @@ mod tests {
         // While nothing moves nobody knows.
         let still = Progress { done: Done::default(), ..progress };
         assert_eq!((still.rate(), still.eta()), (None, None));
+        let uncounted =
+            Progress { due: 0, done: Done { deleted: 200, ..Done::default() }, ..still };
+        assert_eq!((uncounted.rate(), uncounted.eta()), (Some(100), None));
     }
 }

@@ -10,6 +10,7 @@ mod guard;
 mod job;
 mod place;
 mod preserve;
+mod remove;
 mod settings;
 
 use std::collections::VecDeque;

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, SystemTime};
 
 use secateur_core::Height;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Pruner;
 use crate::UtxoError;
@@ -85,7 +85,12 @@ impl<S: UtxoStore> Pruner<S> {
                 self.is_marked(files).await? && self.is_proved(files, Some(height)).await?,
             )
         };
-        match right.await {
+        let patience = self.settings.files_patience();
+        let right = timeout(patience, right).await.unwrap_or_else(|_| {
+            let (name, reason) = (files.address(), format!("nothing came within {patience:?}"));
+            Err(UtxoError::File { name: name.to_owned(), reason })
+        });
+        match right {
             Ok(true) => Ok(true),
             Ok(false) => {
                 tracing::error!(

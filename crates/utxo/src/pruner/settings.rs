@@ -30,6 +30,9 @@ pub enum SafeMode {
     Trigger,
 }
 
+/// No run takes longer.
+const LONGEST_JOB: Duration = Duration::from_hours(7 * 24);
+
 /// How a pruner works. The numbers of the rule itself are the store's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -87,10 +90,18 @@ impl Settings {
         range("chunk_size", self.chunk_size, 100_000)?;
         range("chunk_group_limit", self.chunk_group_limit, 64)?;
         range("defensive_batch_read", self.defensive_batch_read, 100_000)?;
-        if self.job_timeout.is_zero() {
-            return Err(UtxoError::Setting("job_timeout is 0; a run needs some time".into()));
+        if self.job_timeout.is_zero() || self.job_timeout > LONGEST_JOB {
+            return Err(UtxoError::Setting(format!(
+                "job_timeout is {} s; a run has between one second and a week",
+                self.job_timeout.as_secs()
+            )));
         }
         Ok(())
+    }
+
+    /// How much of a run's time goes by while files answer to nothing: half a minute of ten.
+    pub(super) fn files_patience(&self) -> Duration {
+        self.job_timeout / 20
     }
 
     /// Unmined since this height or longer is old.
@@ -141,6 +152,7 @@ mod tests {
             Settings { chunk_group_limit: 1000, ..Settings::default() },
             Settings { defensive_batch_read: 0, ..Settings::default() },
             Settings { job_timeout: Duration::ZERO, ..Settings::default() },
+            Settings { job_timeout: Duration::MAX, ..Settings::default() },
         ] {
             assert!(wrong.check().is_err(), "{wrong:?}");
         }

@@ -296,26 +296,19 @@ impl UtxoStore for SqliteStore {
             let _turn = turn;
             let began = Instant::now();
             let is_enough = || waiting.load(Ordering::Relaxed) > 0 || began.elapsed() > LONGEST;
-            let fates = sweep::delete(connection, &keys, sweep, is_enough)?;
-            let left = keys.into_iter().zip(&fates).filter(|(_, fate)| fate.is_none());
-            let left: Vec<i64> = left.map(|(key, _)| key).collect();
-            Ok::<_, UtxoError>((fates, left))
+            sweep::delete(connection, &keys, sweep, is_enough)
         };
-        let (fates, left) = self.sweeper.write(work).await?;
+        let fates = self.sweeper.write(work).await?;
         if let Err(error) = self.log.tend().await {
             // What went is told first; the next step meets it again.
             tracing::warn!(%error, "the log of the UTXO store could not be put back into its file");
         }
-        let cut = if left.is_empty() {
-            Vec::new()
-        } else {
-            self.write(move |connection| sweep::cut(connection, &left, sweep)).await?
-        };
-        let mut cut = cut.into_iter();
-        Ok(fates
-            .into_iter()
-            .map(|fate| fate.or_else(|| cut.next()).unwrap_or(Fate::Gone))
-            .collect())
+        Ok(fates)
+    }
+
+    async fn cut(&self, keys: Vec<i64>, sweep: Sweep) -> Result<Vec<Fate<i64>>, UtxoError> {
+        let _one = self.sweep.lock().await;
+        self.write(move |connection| sweep::cut(connection, &keys, sweep)).await
     }
 
     async fn doomed(

@@ -80,13 +80,13 @@ fn look(connection: &Connection, id: i64, sweep: Sweep) -> Result<Option<Look>, 
 }
 
 /// Deletes what may go, until that is enough for one transaction, and answers for as many as it came to. What has a
-/// file or many rows is left for [`cut`]: `None`.
+/// file or many rows is left for [`cut`].
 pub(super) fn delete(
     connection: &mut Connection,
     keys: &[i64],
     sweep: Sweep,
     is_enough: impl Fn() -> bool,
-) -> Result<Vec<Option<Fate<i64>>>, UtxoError> {
+) -> Result<Vec<Fate<i64>>, UtxoError> {
     let transaction = steps::begin(connection)?;
     let mut fates = Vec::with_capacity(keys.len());
     let mut deleted = 0;
@@ -94,11 +94,11 @@ pub(super) fn delete(
     let mut delete = transaction.prepare_cached(DELETE).map_err(failed)?;
     for id in keys {
         let fate = if delete.execute(params![id, height, PAGE_SLOTS]).map_err(failed)? > 0 {
-            Some(Fate::Deleted)
+            Fate::Deleted
         } else {
             delete_pages_too(&transaction, *id, sweep)?
         };
-        deleted += i64::from(fate == Some(Fate::Deleted));
+        deleted += i64::from(fate == Fate::Deleted);
         fates.push(fate);
         if fates.len().is_multiple_of(LOOK_UP) && is_enough() {
             break;
@@ -117,16 +117,16 @@ fn delete_pages_too(
     connection: &Connection,
     id: i64,
     sweep: Sweep,
-) -> Result<Option<Fate<i64>>, UtxoError> {
+) -> Result<Fate<i64>, UtxoError> {
     Ok(match look(connection, id, sweep)? {
-        None => Some(Fate::Gone),
-        Some(Look { fate: Some(fate), .. }) => Some(fate),
-        Some(Look { doomed: Some(_), .. }) => None,
+        None => Fate::Gone,
+        Some(Look { fate: Some(fate), .. }) => fate,
+        Some(Look { doomed: Some(_), .. }) => Fate::Left,
         Some(look) => {
             remember(connection, &look, sweep)?;
             drop_pages(connection, id)?;
             drop_row(connection, id)?;
-            Some(Fate::Deleted)
+            Fate::Deleted
         }
     })
 }

@@ -14,8 +14,8 @@ use secateur_utxo::{
 
 use super::prunes::{at, go, pruner, run, settings};
 use super::rig::{
-    Faulty, Home, RULES, add, block, coinbase, coins, external, get, id, is_here, mine, pays,
-    unmine,
+    Faulty, Home, RULES, add, block, coinbase, coins, delete, external, get, id, is_here, mine,
+    pays, unmine,
 };
 
 pub async fn a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted<
@@ -203,7 +203,7 @@ pub async fn a_cut_record_is_not_finished_by_a_place_that_never_had_its_file<S, 
     mine(store, 7, &[2]).await;
     // A run ended right after the cut, and no other record has a file.
     let keys = store.due(17, None, 10).await.unwrap().items;
-    store.delete(keys, Sweep { height: 17, external: true }).await.unwrap();
+    delete(store, keys, Sweep { height: 17, external: true }).await;
     let job = run(&pruner(store, Some(wrong), settings()), at(17)).await;
     assert_eq!((job.done.deleted, job.done.files_missing), (0, 0), "{job:?}");
     assert!(is_here(store, 2).await && right.has(id(2), FileKind::Tx).await.unwrap());

@@ -3,6 +3,7 @@
 //! them if they need one.
 
 pub mod broke;
+pub mod bucket;
 pub mod comebacks;
 pub mod heights;
 pub mod places;
@@ -56,6 +57,8 @@ macro_rules! conformance {
             a_failure_in_phase_1_at_any_record_deletes_nothing,
             a_run_that_fails_in_the_middle_is_finished_by_the_next,
             a_chunk_that_fails_while_the_next_page_is_looked_at_ends_the_run_with_its_reason,
+            what_went_before_records_could_not_be_cut_is_counted,
+            records_that_cannot_be_counted_go_all_the_same,
             defensive_mode_keeps_what_has_an_unsettled_spender,
             cleaning_that_is_switched_off_deletes_nothing_and_still_preserves,
             a_run_that_is_stopped_or_late_ends_between_chunks_and_is_not_processed,
@@ -95,6 +98,7 @@ macro_rules! conformance {
         conformance!(@cases $open, [$(#[$how])?], places: [
             a_record_stays_while_its_file_cannot_be_removed,
             files_that_stay_do_not_keep_others_from_going,
+            a_place_that_answers_to_no_removal_has_its_part_of_a_run_and_no_more,
             what_stays_with_its_file_is_told_and_tried_again_at_the_same_height,
             what_was_tried_in_vain_is_not_tried_sooner_because_it_is_told_again,
             what_stays_because_of_its_place_is_counted_and_outlives_a_restart,

@@ -1,121 +1,22 @@
 //! Places of external files that fail, or are not the right ones.
 
 use std::future::Future;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use secateur_archive::{Credentials, Retry, S3Settings};
 use secateur_utxo::{
-    Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Rules, Service, Settings,
-    UtxoError, UtxoStore,
+    Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Outcome, Rules, Service,
+    Settings, UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
 
 use super::broke::place;
+use super::bucket::Bucket;
 use super::prunes::{at, go, pruner, run, settings};
 use super::rig::{Faulty, Home, RULES, When, add, coins, external, id, is_here, mine, pays};
-
-/// A bucket that has the file of every transaction, and removes only what it is not told to keep.
-#[derive(Debug, Default)]
-struct Bucket {
-    /// Parts of names whose removal fails; an empty one is part of every name.
-    stuck: Mutex<Vec<String>>,
-    mark: Mutex<Option<Vec<u8>>>,
-}
-
-impl Bucket {
-    fn serve(self: &Arc<Self>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let bucket = Arc::clone(self);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let bucket = Arc::clone(&bucket);
-                std::thread::spawn(move || bucket.answer(stream));
-            }
-        });
-        format!("http://{address}")
-    }
-
-    fn answer(&self, mut stream: TcpStream) -> Option<()> {
-        let mut input = BufReader::new(stream.try_clone().ok()?);
-        loop {
-            let (mut request, mut length) = (String::new(), 0);
-            input.read_line(&mut request).ok().filter(|read| *read > 0)?;
-            loop {
-                let mut line = String::new();
-                input.read_line(&mut line).ok()?;
-                if let Some(number) = line.to_lowercase().strip_prefix("content-length:") {
-                    length = number.trim().parse().ok()?;
-                }
-                if line == "\r\n" {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            input.read_exact(&mut body).ok()?;
-            let (status, length, content) = self.done(request.split(' ').next()?, body)?;
-            write!(
-                stream,
-                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\netag: \"e\"\r\n\
-                 last-modified: Mon, 16 Nov 2026 00:00:00 GMT\r\n\r\n"
-            )
-            .ok()?;
-            stream.write_all(&content).ok()?;
-        }
-    }
-
-    /// The answer to a request: its status, the length that it tells, and its bytes.
-    fn done(&self, verb: &str, body: Vec<u8>) -> Option<(&'static str, usize, Vec<u8>)> {
-        let whole = |status, content: Vec<u8>| Some((status, content.len(), content));
-        match verb {
-            "HEAD" => Some(("200 OK", 5, Vec::new())),
-            "PUT" => {
-                *self.mark.lock() = Some(body);
-                whole("200 OK", Vec::new())
-            }
-            "GET" => match self.mark.lock().clone() {
-                Some(mark) => whole("200 OK", mark),
-                None => whole("404 Not Found", Vec::new()),
-            },
-            _ => {
-                let body = String::from_utf8(body).ok()?;
-                let key = body.split("<Key>").nth(1)?.split('<').next()?;
-                if self.stuck.lock().iter().any(|stuck| key.contains(stuck)) {
-                    return whole("503 Slow Down", Vec::new());
-                }
-                let done =
-                    format!("<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>");
-                whole("200 OK", done.into_bytes())
-            }
-        }
-    }
-
-    fn files(self: &Arc<Self>) -> ExternalFiles {
-        let dir = tempfile::tempdir().unwrap();
-        let credentials = dir.path().join("credentials");
-        let keys = "[default]\naws_access_key_id = a\naws_secret_access_key = b\n";
-        std::fs::write(&credentials, keys).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&credentials, mode).unwrap();
-        let s3 = S3Settings {
-            endpoint: Some(self.serve()),
-            credentials: Credentials::File(credentials),
-            allow_http: true,
-            ..S3Settings::default()
-        };
-        let pause = Duration::from_millis(1);
-        let request_timeout = Duration::from_secs(5);
-        let retry = Retry { attempts: 2, first_pause: pause, max_pause: pause, request_timeout };
-        let place = secateur_archive::Settings { s3, retry };
-        ExternalFiles::open(&"s3://bucket/txs".parse().unwrap(), &place).unwrap()
-    }
-}
 
 pub async fn a_record_stays_while_its_file_cannot_be_removed<S, F>(open: impl Fn(Rules) -> F)
 where
@@ -170,6 +71,41 @@ where
     for n in all {
         assert_eq!(is_here(store, n).await, (3..=5).contains(&n), "{n}");
     }
+}
+
+pub async fn a_place_that_answers_to_no_removal_has_its_part_of_a_run_and_no_more<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 70).await;
+    let with_file = |n: u32| n % 7 != 0;
+    for n in 0..70 {
+        let tx = pays(100 + u64::from(n), &[(1, n)], 0);
+        add(store, 6, vec![if with_file(n) { external(tx) } else { tx }]).await;
+    }
+    mine(store, 7, &(100..170).collect::<Vec<_>>()).await;
+    let bucket = Arc::new(Bucket::default());
+    bucket.is_silent.store(true, Ordering::Relaxed);
+    // A twentieth of a run's time is for files that answer to nothing.
+    let job_timeout = Duration::from_secs(20);
+    let settings = Settings { chunk_size: 10, chunk_group_limit: 1, job_timeout, ..settings() };
+    let pruner = pruner(store, Some(bucket.files()), settings);
+    for deleted in [11, 0] {
+        let asked = bucket.asked.load(Ordering::Relaxed);
+        let job = run(&pruner, at(17)).await;
+        assert_eq!(job.outcome, Outcome::Completed, "{job:?}");
+        assert_eq!(job.done.deleted, deleted, "what has no file goes: {job:?}");
+        assert_eq!(job.done.kept, [(Kept::FileStays, 60)].into());
+        let asked = bucket.asked.load(Ordering::Relaxed) - asked;
+        assert!((16..60).contains(&asked), "{asked}");
+    }
+    bucket.is_silent.store(false, Ordering::Relaxed);
+    let job = run(&pruner, at(17)).await;
+    assert_eq!((job.done.deleted, job.done.files_deleted), (60, 60), "{job:?}");
 }
 
 pub async fn what_stays_with_its_file_is_told_and_tried_again_at_the_same_height<S, F>(

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use secateur_utxo::{
-    Assembly, AssemblyState, Event, ExternalFiles, Following, Job, Kept, Metrics, Outcome, Pruner,
-    Rules, Service, Settings, Skip, Trigger, UtxoError, UtxoStore,
+    Assembly, AssemblyState, Event, ExternalFiles, FileKind, Following, Job, Kept, Metrics,
+    Outcome, Pruner, Rules, Service, Settings, Skip, Trigger, UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
 
-use super::rig::{Faulty, Home, RULES, When, add, coins, get, is_here, mine, pays};
+use super::broke::place;
+use super::rig::{Faulty, Home, RULES, When, add, coins, external, get, id, is_here, mine, pays};
 
 /// Few numbers for long times.
 pub fn settings() -> Settings {
@@ -203,6 +205,42 @@ pub async fn a_chunk_that_fails_while_the_next_page_is_looked_at_ends_the_run_wi
     let Outcome::Failed(reason) = &job.outcome else { panic!("{job:?}") };
     assert!(reason.contains("delete was made to fail"), "{reason}");
     assert!(job.done.deleted <= 2, "{job:?}");
+}
+
+pub async fn what_went_before_records_could_not_be_cut_is_counted<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 8).await;
+    let txs = (0..8).map(|n| pays(10 + u64::from(n), &[(1, n)], 0));
+    let txs = txs.map(|tx| if tx.txid == id(17) { external(tx) } else { tx });
+    add(store, 6, txs.collect()).await;
+    mine(store, 7, &(10..18).collect::<Vec<_>>()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let files = place(&dir.path().join("files"));
+    files.put(id(17), FileKind::Tx, &Bytes::from_static(b"large")).await.unwrap();
+    let faulty = Faulty::new(store.clone(), |name| (name == "cut").then_some(When::Before));
+    let settings = Settings { chunk_size: 10, chunk_group_limit: 1, ..settings() };
+    let job = run(&pruner(&faulty, Some(files), settings), at(17)).await;
+    let gone = 9 - here(store, (10..18).chain([1])).await;
+    assert!(gone >= 7, "{gone}");
+    assert_eq!(job.done.deleted, gone as u64, "{job:?}");
+}
+
+/// The number is only told.
+pub async fn records_that_cannot_be_counted_go_all_the_same<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    due_and_unmined(&home.store).await;
+    let faulty = Faulty::new(home.store.clone(), |name| (name == "counts").then_some(When::Before));
+    let job = run(&pruner(&faulty, None, settings()), at(17)).await;
+    assert_eq!((job.outcome, here(&home.store, 10..20).await), (Outcome::Completed, 0));
 }
 
 pub async fn defensive_mode_keeps_what_has_an_unsettled_spender<S, F>(open: impl Fn(Rules) -> F)

@@ -117,6 +117,17 @@ pub async fn coins<S: UtxoStore>(store: &S, outputs: u32) {
     add(store, 1, vec![coinbase(1, outputs, block(1, 1))]).await;
 }
 
+/// Deletes what goes at once, and cuts what does not.
+pub async fn delete<S: UtxoStore>(store: &S, keys: Vec<S::Key>, sweep: Sweep) -> Vec<Fate<S::Key>> {
+    let mut fates = store.delete(keys.clone(), sweep).await.unwrap();
+    let left = fates.iter_mut().zip(keys).filter(|(fate, _)| **fate == Fate::Left);
+    let (left, keys): (Vec<_>, Vec<_>) = left.unzip();
+    for (fate, cut) in left.into_iter().zip(store.cut(keys, sweep).await.unwrap()) {
+        *fate = cut;
+    }
+    fates
+}
+
 /// When a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -316,6 +327,14 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         sweep: Sweep,
     ) -> Result<Vec<Fate<Self::Key>>, UtxoError> {
         self.call("delete", self.inner.delete(keys, sweep)).await
+    }
+
+    async fn cut(
+        &self,
+        keys: Vec<Self::Key>,
+        sweep: Sweep,
+    ) -> Result<Vec<Fate<Self::Key>>, UtxoError> {
+        self.call("cut", self.inner.cut(keys, sweep)).await
     }
 
     async fn doomed(

@@ -7,8 +7,8 @@ use secateur_utxo::{
 };
 
 use super::rig::{
-    Home, RULES, add, block, coinbase, coins, external, get, id, is_here, mine, pays, try_add,
-    unmine,
+    Home, RULES, add, block, coinbase, coins, delete, external, get, id, is_here, mine, pays,
+    try_add, unmine,
 };
 
 /// Everything that is due at a height.
@@ -19,7 +19,7 @@ pub async fn due<S: UtxoStore>(store: &S, height: u64) -> Vec<S::Key> {
 /// Deletes what is due, and answers what became of it.
 pub async fn sweep<S: UtxoStore>(store: &S, height: u64) -> Vec<Fate<S::Key>> {
     let keys = due(store, height).await;
-    store.delete(keys, Sweep { height, external: true }).await.unwrap()
+    delete(store, keys, Sweep { height, external: true }).await
 }
 
 pub async fn old_unmined_transactions_are_listed_in_pages_with_their_parents<S, F>(
@@ -129,7 +129,7 @@ where
     loop {
         let page = store.due(19, after, 11).await.unwrap();
         sizes.push(page.items.len());
-        let gone = store.delete(page.items, Sweep { height: 19, external: false }).await.unwrap();
+        let gone = delete(store, page.items, Sweep { height: 19, external: false }).await;
         seen += gone.iter().filter(|fate| **fate == Fate::Deleted).count();
         held += gone.iter().filter(|fate| **fate == Fate::Kept(Kept::Held)).count();
         after = page.next;
@@ -167,9 +167,9 @@ where
     let other = Sweep { height: 17, external: true };
     let mut fates = Vec::new();
     for key in keys {
-        fates.extend(store.delete(vec![key.clone()], other).await.unwrap());
+        fates.extend(delete(store, vec![key.clone()], other).await);
         if fates.last() == Some(&Fate::Deleted) {
-            assert_eq!(store.delete(vec![key], other).await.unwrap(), vec![Fate::Gone]);
+            assert_eq!(delete(store, vec![key], other).await, vec![Fate::Gone]);
         }
     }
     assert!(!one.is_empty());
@@ -186,7 +186,7 @@ where
     );
     // Too early is not due either.
     let keys = due(store, 17).await;
-    let fates = store.delete(keys, Sweep { height: 15, external: true }).await.unwrap();
+    let fates = delete(store, keys, Sweep { height: 15, external: true }).await;
     assert!(fates.iter().all(|fate| *fate == Fate::Kept(Kept::NotDue)), "{fates:?}");
 }
 
@@ -246,7 +246,7 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
     assert_eq!(sample(Some(17)).await.unwrap(), vec![(id(4), secateur_utxo::FileKind::Tx)]);
     assert_eq!(sample(None).await.unwrap().len(), 2);
     let keys = due(store, 17).await;
-    let kept = store.delete(keys, Sweep { height: 17, external: false }).await.unwrap();
+    let kept = delete(store, keys, Sweep { height: 17, external: false }).await;
     assert_eq!(kept, vec![Fate::Kept(Kept::FilesMissing)]);
     let fates = sweep(store, 17).await;
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
@@ -325,7 +325,7 @@ where
     }
     mine(store, 9, &[11, 12, 13, 14]).await;
     let swept = due(store, 19).await;
-    store.delete(swept, Sweep { height: 19, external: true }).await.unwrap();
+    delete(store, swept, Sweep { height: 19, external: true }).await;
     assert!(!is_here(store, 11).await);
     for n in 1..=4 {
         add(store, 5 + n, vec![pays(20 + n, &[(n, 1)], 1)]).await;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use secateur_utxo::{
-    Event, Fate, Following, Heard, Metrics, Rules, Service, Settings, SqliteStore, Sweep,
+    Event, Fate, Following, Heard, Metrics, Outcome, Rules, Service, Settings, SqliteStore, Sweep,
     UtxoError, UtxoStore as _,
 };
 
+use crate::conformance::broke::place;
 use crate::conformance::conformance;
 use crate::conformance::prunes::{at, go, pruner, settings};
 use crate::conformance::rig::{
-    Home, RULES, add, block, coinbase, coins, external, id, mine, pays, try_add,
+    Faulty, Home, RULES, When, add, block, coinbase, coins, delete, external, id, mine, pays,
+    try_add,
 };
 
 async fn open(rules: Rules) -> Home<SqliteStore> {
@@ -35,7 +37,7 @@ async fn a_file_from_before_coinbases_were_remembered_is_brought_up_to_date() {
         add(&store, 6, vec![pays(4, &[(3, 0)], 1)]).await;
         mine(&store, 7, &[4]).await;
         let keys = store.due(17, None, 10).await.unwrap().items;
-        let fates = store.delete(keys, sweep).await.unwrap();
+        let fates = delete(&store, keys, sweep).await;
         assert!(matches!(fates.as_slice(), [Fate::Cut(_)]), "{fates:?}");
     }
     let before = "DROP TABLE pruned;
@@ -45,7 +47,7 @@ async fn a_file_from_before_coinbases_were_remembered_is_brought_up_to_date() {
     add(&store, 6, vec![pays(2, &[(1, 0)], 1)]).await;
     mine(&store, 7, &[2]).await;
     let keys = store.due(17, None, 10).await.unwrap().items;
-    store.delete(keys, sweep).await.unwrap();
+    delete(&store, keys, sweep).await;
     assert_eq!(store.pruned_at(id(1)).await.unwrap(), Some(17));
     // What the older version had cut is removed without another look.
     let doomed = store.doomed(None, 10).await.unwrap().items;
@@ -144,6 +146,77 @@ async fn chunks_that_go_together_make_room_for_a_writer() {
 }
 
 #[tokio::test]
+async fn records_with_files_are_cut_a_chunk_at_a_time_however_many_go_together() {
+    let home = open(RULES).await;
+    coins(&home.store, 101).await;
+    let txs = (0..100).map(|n| external(pays(100 + u64::from(n), &[(1, n)], 0)));
+    add(&home.store, 6, txs.collect()).await;
+    mine(&home.store, 7, &(100..200).collect::<Vec<_>>()).await;
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&steps);
+    let store = Faulty::new(home.store.clone(), move |name| {
+        seen.lock().extend(["delete", "cut"].into_iter().filter(|step| *step == name));
+        None
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let gone = Settings { chunk_size: 10, missing_files_are_gone: true, ..settings() };
+    let pruner = pruner(&store, Some(place(&dir.path().join("files"))), gone);
+    let (job, error) = pruner.run(at(17), go()).await.unwrap();
+    assert_eq!((job.done.deleted, job.done.files_missing), (100, 100), "{error:?}");
+    let mut wanted = vec!["delete"];
+    wanted.resize(11, "cut");
+    assert_eq!(*steps.lock(), wanted);
+}
+
+/// What is logged, as text.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_takes_long_tells_how_far_it_is_until_its_time_is_over() {
+    let home = open(RULES).await;
+    coins(&home.store, 9).await;
+    add(&home.store, 6, (0..9).map(|n| pays(100 + u64::from(n), &[(1, n)], 0)).collect()).await;
+    mine(&home.store, 7, &(100..109).collect::<Vec<_>>()).await;
+    let mut deletes = 0;
+    let store = Faulty::new(home.store.clone(), move |name| {
+        deletes += u32::from(name == "delete");
+        // Time goes by itself from here on, since nothing else moves.
+        (name == "delete" && deletes == 3).then(|| {
+            tokio::time::pause();
+            When::Keeps
+        })
+    });
+    let pruner = pruner(&store.apart(), None, Settings { chunk_group_limit: 1, ..settings() });
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    let logging = tracing::subscriber::set_default(subscriber.finish());
+    let (job, _) = pruner.run(at(17), go()).await.unwrap();
+    drop(logging);
+    assert_eq!((job.outcome, job.done.deleted), (Outcome::TimedOut, 4));
+    let text = String::from_utf8(logged.0.lock().clone()).unwrap();
+    let told: Vec<&str> =
+        text.lines().filter(|line| line.contains("pruning UTXO records")).collect();
+    // Ten minutes, and half a one for a step that does not end.
+    assert!((20..=21).contains(&told.len()), "{text}");
+    for part in ["height=17", "phase=Delete", "deleted=4", "due=10"] {
+        assert!(told.iter().all(|line| line.contains(part)), "{part} {text}");
+    }
+}
+
+#[tokio::test]
 async fn what_went_before_a_step_that_fails_is_told_however_many_chunks_go_together() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("utxo.sqlite");
@@ -186,7 +259,7 @@ async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
     add(store, 6, vec![pays(2, &[(1, 0)], wide), pays(3, &all, 1)]).await;
     mine(store, 7, &[2, 3]).await;
     let keys = store.due(17, None, 10).await.unwrap().items;
-    let fates = store.delete(keys, Sweep { height: 17, external: false }).await.unwrap();
+    let fates = delete(store, keys, Sweep { height: 17, external: false }).await;
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
     let seen = Seen::default();
     let (removed, ()) =

@@ -9,7 +9,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
 use crate::conformance::rig::{
-    RULES, add, block, coinbase, coins, get, id, is_here, mine, output, pays, try_add, unmine,
+    RULES, add, block, coinbase, coins, delete, get, id, is_here, mine, output, pays, try_add,
+    unmine,
 };
 use crate::conformance::sweeps::due;
 use crate::fixture;
@@ -97,14 +98,14 @@ impl Scene {
         let step = step(self.store.clone());
         self.until_waiting(1).await;
         let store = self.store.clone();
-        let prune = tokio::spawn(async move { store.delete(keys, SWEEP).await.unwrap() });
+        let prune = tokio::spawn(async move { delete(&store, keys, SWEEP).await });
         self.until_waiting(2).await;
         self.open_gate().await;
         let fate = match prune.await.unwrap().remove(0) {
             Fate::Kept(why) => Fate::Kept(why),
             // A range is given up after 100 ms, and cut then: nothing brings that back either.
             Fate::Deleted | Fate::Cut(_) => Fate::Deleted,
-            Fate::Gone => Fate::Gone,
+            fate @ (Fate::Gone | Fate::Left) => panic!("{fate:?}"),
         };
         (fate, step.await.unwrap())
     }
@@ -122,7 +123,7 @@ impl Scene {
         assert!(keys.len() >= 2, "the parent and the gate");
         self.close_gate().await;
         let store = self.store.clone();
-        let prune = tokio::spawn(async move { store.delete(keys, SWEEP).await.unwrap() });
+        let prune = tokio::spawn(async move { delete(&store, keys, SWEEP).await });
         self.until_waiting(1).await;
         let step = step(self.store.clone());
         self.until_waiting(2).await;
@@ -289,11 +290,11 @@ type Key = <PostgresStore as secateur_utxo::UtxoStore>::Key;
 
 async fn delete_and_finish(store: &PostgresStore, keys: Vec<Key>) {
     let mut cut = Vec::new();
-    for fate in store.delete(keys, SWEEP).await.unwrap() {
+    for fate in delete(store, keys, SWEEP).await {
         match fate {
             Fate::Deleted => {}
             Fate::Cut(doomed) => cut.push(doomed.key),
-            Fate::Kept(_) | Fate::Gone => panic!("{fate:?}"),
+            Fate::Left | Fate::Kept(_) | Fate::Gone => panic!("{fate:?}"),
         }
     }
     store.finish(cut).await.unwrap();

@@ -4,15 +4,12 @@
 //! whoever asked has gone: what it was about to remove could be somebody's next file.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::created::Outcome;
-use secateur_utxo::{
-    Body, Created, ExternalFiles, FileKind, MAX_CREATED_OUTPUTS, NewTx, TxId, UtxoError, UtxoStore,
-};
+use secateur_utxo::{Body, Created, ExternalFiles, FileKind, NewTx, TxId, UtxoError, UtxoStore};
 use tonic::Status;
 
 use super::store::check_block;
@@ -24,11 +21,6 @@ fn refused(error: &UtxoError) -> pb::Created {
 
 /// How often a file is looked at until it is as its record says.
 const LOOKS: usize = 4;
-
-/// Outputs that are being created at most, those included that nobody waits for any more: each takes some memory.
-pub(super) const MOST_OUTPUTS: u32 = 2 * MAX_CREATED_OUTPUTS;
-/// As many as a creation counts for at least, so that 16 are under way at most.
-const FEWEST_OUTPUTS: u32 = MOST_OUTPUTS / 16;
 
 /// Of more than this nobody keeps a list: they stay until their transactions are told again.
 const MOST_ORPHANS: usize = 100_000;
@@ -222,16 +214,13 @@ impl<S: UtxoStore> Api<S> {
         outputs: u32,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
-        let gone = |error: &dyn std::fmt::Display| Status::internal(error.to_string());
-        let turn =
-            Arc::clone(&self.creations).acquire_many_owned(outputs.max(FEWEST_OUTPUTS)).await;
-        let turn = turn.map_err(|error| gone(&error))?;
+        let room = self.room.create(outputs, asked.iter().map(|tx| tx.inputs.len()).sum()).await?;
         let api = self.clone();
         let making = tokio::spawn(async move {
-            let _turn = turn;
+            let _room = room;
             api.make(asked, height).await
         });
-        making.await.map_err(|error| gone(&error))?
+        making.await.map_err(|error| Status::internal(error.to_string()))?
     }
 
     async fn make(

@@ -4,6 +4,7 @@ mod convert;
 mod create;
 mod failure;
 mod pruner;
+mod room;
 mod store;
 mod story;
 
@@ -25,7 +26,8 @@ use tonic_health::server::HealthReporter;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use self::create::{MOST_OUTPUTS, Orphans};
+use self::create::Orphans;
+use self::room::Room;
 use super::{Door, QUESTION, Served, stopped};
 use crate::config::{Limits, TlsFiles};
 use crate::http::metrics::Metrics;
@@ -54,8 +56,7 @@ pub(crate) struct Api<S> {
     /// A file is written, or taken back, by one at a time: what nobody's record names any more may
     /// be somebody's next one.
     files: Arc<Mutex<Orphans>>,
-    /// Who may create, by outputs.
-    creations: Arc<Semaphore>,
+    room: Room,
     /// Who may read a record: it has all of its outputs in memory, of which few are answered.
     reads: Arc<Semaphore>,
     /// Who may have one explained, which asks the place of files as well.
@@ -80,7 +81,7 @@ impl<S: UtxoStore> Api<S> {
             inline_bytes,
             message_bytes,
             files: Arc::default(),
-            creations: permits(MOST_OUTPUTS as usize),
+            room: Room::new(),
             reads: permits(MOST_READ),
             stories: permits(MOST_READ),
         }

@@ -159,6 +159,7 @@ impl<S: UtxoStore> Store for Api<S> {
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             check_block(&block, tip).map_err(|error| failure::status(&error))?;
+            let _room = self.room.step(txids.len()).await?;
             let done = store.set_mined(txids, block, tip).await;
             self.answered(done, pb::SetMinedResponse {}).await
         })
@@ -178,6 +179,7 @@ impl<S: UtxoStore> Store for Api<S> {
         let store = self.service.pruner().store();
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
+            let _room = self.room.step(txids.len()).await?;
             let done = store.unset_mined(txids, block, tip).await;
             self.answered(done, pb::UnsetMinedResponse {}).await
         })

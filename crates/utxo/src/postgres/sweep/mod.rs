@@ -12,8 +12,6 @@ mod cut;
 mod finish;
 mod range;
 
-use std::collections::HashMap;
-
 use secateur_sql::postgres::{Postgres, Transaction};
 
 use super::Key;
@@ -40,7 +38,7 @@ pub(super) const DROP_PAGES: &str = "delete from utxo_spender_pages where tx = a
 const REMEMBER: &str = "insert into utxo_pruned (txid, pruned_at) \
     select txid, $2 from unnest($1::bytea[]) k (txid) on conflict (txid) do nothing";
 
-/// Deletes what may go at once, and cuts what may go otherwise.
+/// Deletes what may go at once; the rest is left to be cut.
 pub(super) async fn delete(
     database: &Postgres,
     keys: &[Key],
@@ -50,18 +48,19 @@ pub(super) async fn delete(
     let due: Vec<Key> = keys.iter().filter(|key| key.height <= height).copied().collect();
     // It is not tried again: what it leaves is cut.
     let went = range::delete(database, &due, height).await.map_err(Trip::into_error)?;
-    let left: Vec<i64> = keys.iter().map(|key| key.id).filter(|id| !went.contains(id)).collect();
-    let mut fates = HashMap::new();
-    if !left.is_empty() {
-        fates = retried(|| cut::cut(database, &left, sweep)).await?;
-    }
-    let fate = |key: &Key| {
-        if went.contains(&key.id) {
-            return Fate::Deleted;
-        }
-        fates.remove(&key.id).unwrap_or(Fate::Gone)
-    };
+    let fate = |key: &Key| if went.contains(&key.id) { Fate::Deleted } else { Fate::Left };
     Ok(keys.iter().map(fate).collect())
+}
+
+/// Cuts what may go and did not go at once.
+pub(super) async fn cut(
+    database: &Postgres,
+    keys: &[Key],
+    sweep: Sweep,
+) -> Result<Vec<Fate<Key>>, UtxoError> {
+    let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
+    let mut fates = retried(|| cut::cut(database, &ids, sweep)).await?;
+    Ok(ids.iter().map(|id| fates.remove(id).unwrap_or(Fate::Gone)).collect())
 }
 
 /// Removes the pages of records that go.
