@@ -28,11 +28,25 @@ const MAX_ANSWER: usize = 64 << 20;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What runs for a command. It ends with it: a place of files that never answers keeps no command from ending.
-struct Tasks(Option<Runtime>);
+struct Tasks {
+    handle: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl Tasks {
+    fn new() -> Result<Self, anyhow::Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("starting a runtime")?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(GRACE);
         }
     }
@@ -45,8 +59,7 @@ pub(crate) struct UtxoDesk {
     token: Option<MetadataValue<Ascii>>,
     /// Who is asked, for what goes wrong.
     asked: String,
-    runtime: Handle,
-    _tasks: Tasks,
+    tasks: Tasks,
     /// Ends with the command.
     _stop: watch::Sender<bool>,
     /// The directory, where this process has it.
@@ -56,19 +69,14 @@ pub(crate) struct UtxoDesk {
 impl UtxoDesk {
     /// Opens the records, or finds the service that has them open.
     pub(crate) fn open(data: &Path, config: &Config) -> Result<Self, anyhow::Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .context("starting a runtime")?;
-        let (runtime, tasks) = (runtime.handle().clone(), Tasks(Some(runtime)));
+        let tasks = Tasks::new()?;
         match Place::existing(data, &config.utxo) {
-            Ok(place) => Self::here(runtime, tasks, place, config),
+            Ok(place) => Self::here(tasks, place, config),
             Err(error) => {
                 let directory = utxo::directory(data);
                 match (error.downcast_ref(), NodeFile::read(&directory)) {
                     (Some(NodeError::Locked { .. }), Ok(Some(file))) => {
-                        Self::there(runtime, tasks, &directory, &file)
+                        Self::there(tasks, &directory, &file)
                     }
                     (Some(NodeError::Locked { path, pid }), Ok(None)) => {
                         Err(NodeError::NotUp { path: path.clone(), pid: *pid }.into())
@@ -79,12 +87,7 @@ impl UtxoDesk {
         }
     }
 
-    fn here(
-        runtime: Handle,
-        tasks: Tasks,
-        place: Place,
-        config: &Config,
-    ) -> Result<Self, anyhow::Error> {
+    fn here(tasks: Tasks, place: Place, config: &Config) -> Result<Self, anyhow::Error> {
         let (stop, stopping) = watch::channel(false);
         let opening = utxo::Opening {
             settings: &config.utxo,
@@ -92,28 +95,23 @@ impl UtxoDesk {
             guard: None,
             stop: stopping,
         };
-        let Opened { line, .. } = runtime
+        let Opened { line, .. } = tasks
+            .handle
             .block_on(utxo::open(&place, opening))
             .context("the UTXO records cannot be opened")?;
         let client = PrunerClient::new(line).max_decoding_message_size(MAX_ANSWER);
         let asked = place.directory.display().to_string();
-        let _place = Some(place);
-        Ok(Self { client, token: None, asked, runtime, _tasks: tasks, _stop: stop, _place })
+        Ok(Self { client, token: None, asked, tasks, _stop: stop, _place: Some(place) })
     }
 
-    fn there(
-        runtime: Handle,
-        tasks: Tasks,
-        directory: &Path,
-        file: &NodeFile,
-    ) -> Result<Self, anyhow::Error> {
+    fn there(tasks: Tasks, directory: &Path, file: &NodeFile) -> Result<Self, anyhow::Error> {
         let bad = || NodeError::BadFile {
             path: NodeFile::path(directory),
             reason: "its token is not one".into(),
         };
         let token = format!("Bearer {}", file.admin_token).parse().map_err(|_| bad())?;
         let channel = {
-            let _inside = runtime.enter();
+            let _inside = tasks.handle.enter();
             way_to(file)?
         };
         let line = BoxCloneSyncService::new(channel.map_err(BoxError::from));
@@ -121,7 +119,7 @@ impl UtxoDesk {
         let asked = format!("the UTXO service of process {} at {}", file.pid, file.grpc);
         let (stop, _) = watch::channel(false);
         let token = Some(token);
-        Ok(Self { client, token, asked, runtime, _tasks: tasks, _stop: stop, _place: None })
+        Ok(Self { client, token, asked, tasks, _stop: stop, _place: None })
     }
 
     fn call<Q, A, F>(
@@ -136,7 +134,7 @@ impl UtxoDesk {
         if let Some(token) = &self.token {
             request.metadata_mut().insert("authorization", token.clone());
         }
-        let answered = self.runtime.block_on(call(self.client.clone(), request));
+        let answered = self.tasks.handle.block_on(call(self.client.clone(), request));
         answered.map(Response::into_inner).map_err(|status| self.explain(&status))
     }
 

@@ -82,7 +82,7 @@ pub async fn a_place_that_answers_to_no_removal_has_its_part_of_a_run_and_no_mor
     let home = open(RULES).await;
     let store = &home.store;
     coins(store, 70).await;
-    let with_file = |n: u32| n % 7 != 0;
+    let with_file = |n: u32| !n.is_multiple_of(7);
     for n in 0..70 {
         let tx = pays(100 + u64::from(n), &[(1, n)], 0);
         add(store, 6, vec![if with_file(n) { external(tx) } else { tx }]).await;
