@@ -241,7 +241,7 @@ impl Remote {
                     let (key, provider) = (key.to_owned(), self.provider.to_string());
                     return Err(ArchiveError::Missing { key, provider });
                 }
-                Err(e) if e.is_retryable() && attempt < self.retry.attempts => {
+                Err(e) if self.may_try_again(&e, attempt) => {
                     self.metrics.failed();
                     tracing::debug!(key, attempt, error = %e, "a request is tried again");
                     tokio::time::sleep(self.retry.pause(attempt)).await;
@@ -250,6 +250,13 @@ impl Remote {
                 answer => return answer,
             }
         }
+    }
+
+    /// A disk that stands still is asked no second time by the same call: what waits for it keeps its thread.
+    fn may_try_again(&self, error: &ArchiveError, attempt: u32) -> bool {
+        let stands_still =
+            self.directory.is_some() && matches!(error, ArchiveError::Timeout { .. });
+        error.is_retryable() && !stands_still && attempt < self.retry.attempts
     }
 
     /// One request. To a directory it keeps its lane until it has ended, which a time limit does not make it do.

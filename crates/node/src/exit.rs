@@ -170,7 +170,9 @@ fn of_utxo(error: &UtxoError) -> Option<Exit> {
         UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } | UtxoError::Setting(_) => {
             Exit::Usage
         }
-        UtxoError::File { .. } | UtxoError::FileUnsettled { .. } => Exit::Archive,
+        UtxoError::File { .. } | UtxoError::NoAnswer { .. } | UtxoError::FileUnsettled { .. } => {
+            Exit::Archive
+        }
         UtxoError::NotPreserved { source, .. } => return of_utxo(source),
         // Its cause has a code.
         UtxoError::Files(error) => return of_cause(error),

@@ -150,6 +150,14 @@ pub enum UtxoError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The place of external files does not answer.
+    #[error("external files at {place}: {reason}; nothing was changed. Try again once it answers")]
+    NoAnswer {
+        /// Its address.
+        place: String,
+        /// What was waited for.
+        reason: String,
+    },
     /// A record is here, and whether its external file is, is not known.
     #[error(
         "the record is here, and its external file {name} may not be: {reason}. {advice} the transaction again",
@@ -247,7 +255,7 @@ impl UtxoError {
             Self::Store { retryable, .. }
             | Self::Service { retryable, .. }
             | Self::FileUnsettled { retryable, .. } => *retryable,
-            Self::Full { .. } => true,
+            Self::Full { .. } | Self::NoAnswer { .. } => true,
             Self::Files(error) => error.is_retryable(),
             Self::NotPreserved { source, .. } | Self::Interrupted { source, .. } => {
                 source.is_retryable()
@@ -293,7 +301,7 @@ impl UtxoError {
             Self::Store { .. } => "store",
             Self::Full { .. } => "full",
             Self::Damaged { .. } => "damaged",
-            Self::Files(_) | Self::File { .. } => "files",
+            Self::Files(_) | Self::File { .. } | Self::NoAnswer { .. } => "files",
             Self::FileUnsettled { .. } => "file_unsettled",
             Self::NotPreserved { .. } => "not_preserved",
             Self::Interrupted { source, .. } => source.label(),

@@ -278,7 +278,7 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// still due, not preserved, and spent by no live unmined transaction. Parents that stay learn of
     /// it with that step or before: from then on they say that their spender is pruned; and what is
     /// remembered of a record that none names is written with that step or before. What has a file or many rows
-    /// is left for [`UtxoStore::cut`]. Answers in the order of the keys, for as many as one step came to, which is at
+    /// is left for [`UtxoStore::cut`], or is cut by this step already. Answers in the order of the keys, for as many as one step came to, which is at
     /// least one: whoever asks goes on with the others, and knows meanwhile what went.
     fn delete(
         &self,
@@ -301,8 +301,10 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page<Doomed<Self::Key>, Self::Mark>, UtxoError>> + Send;
 
-    /// Removes records that are cut, whose files are gone.
-    fn finish(&self, keys: Vec<Self::Key>) -> impl Future<Output = Result<(), UtxoError>> + Send;
+    /// Removes records that are cut, whose files are gone: as many of the first of them as one step comes to, which
+    /// is at least one if there is any. How many is the answer, so that what went is known also if the next step fails.
+    fn finish(&self, keys: Vec<Self::Key>)
+    -> impl Future<Output = Result<usize, UtxoError>> + Send;
 
     /// Some transactions with external files, the newest where there is an order: those that are not due
     /// at a height, whose files must be there; or any, which are not cut.

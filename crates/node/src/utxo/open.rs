@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use prometheus_client::registry::Registry;
@@ -13,12 +14,16 @@ use secateur_utxo::{
     Standing, UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::service::RoutesBuilder;
 
 use super::Place;
 use crate::config::{ArchivePlace, RecordsIn, UtxoSettings};
 use crate::grpc::utxo::{Api, Line};
 use crate::security::Guard;
+
+/// How long a place of files may take to be opened.
+const OPENING: Duration = Duration::from_secs(10);
 
 type Work = Pin<Box<dyn Future<Output = Result<(), UtxoError>> + Send>>;
 type Refresh = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -89,11 +94,14 @@ async fn with_store<S: UtxoStore>(
     let metrics = Arc::new(Metrics::new(&mut registry));
     // A command leaves things as they are.
     let serving = guard.is_some();
-    let files = place_of_files(settings, place, serving)?;
-    if let (Some(files), true) = (&files, serving)
-        && let Err(error) = files.sweep().await
-    {
-        tracing::warn!(%error, "what cut-off writes left beside external files was not looked for");
+    let files = place_of_files(settings, place, serving).await?;
+    if let (Some(files), true) = (files.clone(), serving) {
+        // Beside everything else: a large place takes long, and one that does not answer for ever.
+        tokio::spawn(async move {
+            if let Err(error) = files.sweep().await {
+                tracing::warn!(%error, "what cut-off writes left beside external files was not looked for");
+            }
+        });
     }
     let assembly = settings.assembly.as_ref().map(ChainAssembly::new).transpose()?;
     let assembly = assembly.map(|assembly| Arc::new(assembly) as Arc<dyn Assembly>);
@@ -125,7 +133,7 @@ async fn with_store<S: UtxoStore>(
 }
 
 /// The place of external files, if there is one.
-fn place_of_files(
+async fn place_of_files(
     settings: &UtxoSettings,
     place: &Place,
     serving: bool,
@@ -133,18 +141,29 @@ fn place_of_files(
     let Some(ArchivePlace { url, settings: how }) = settings.files_of(&place.records) else {
         return Ok(None);
     };
-    let open = match &url {
+    let address = url.to_string();
+    let is_named = settings.files.is_some();
+    let makes = serving || settings.pruner.missing_files_are_gone;
+    let open = move || match &url {
         // Ours to make; one that was named is there already, or is not mounted.
-        ArchiveUrl::Directory(path) if settings.files.is_none() => {
-            let makes = serving || settings.pruner.missing_files_are_gone;
-            if !makes && !path.exists() {
-                return Ok(None);
-            }
-            ExternalFiles::create
-        }
-        _ => ExternalFiles::open,
+        ArchiveUrl::Directory(_) if is_named => ExternalFiles::open(&url, &how).map(Some),
+        ArchiveUrl::Directory(path) if !makes && !path.exists() => Ok(None),
+        _ => ExternalFiles::create(&url, &how).map(Some),
     };
-    open(&url, &how).map(Some)
+    within(OPENING, address, open).await
+}
+
+/// Opens a place in a thread of its own: a disk may not answer, and then nobody waits for it for ever.
+async fn within<T: Send + 'static>(
+    most: Duration,
+    place: String,
+    open: impl FnOnce() -> Result<T, UtxoError> + Send + 'static,
+) -> Result<T, UtxoError> {
+    if let Ok(opened) = timeout(most, tokio::task::spawn_blocking(open)).await {
+        return opened.map_err(|error| UtxoError::store(error.to_string()))?;
+    }
+    let reason = format!("it could not be opened within {} s", most.as_secs());
+    Err(UtxoError::NoAnswer { place, reason })
 }
 
 /// Prunes and listens, side by side.
@@ -161,4 +180,26 @@ async fn work<S: UtxoStore>(
     };
     let (listened, ()) = tokio::join!(listening, service.run(stop.clone()));
     listened
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_that_cannot_be_opened_in_time_is_waited_for_by_nobody() {
+        let (end, ended) = mpsc::channel::<()>();
+        let opened = within(Duration::ZERO, "/mnt/away".into(), move || {
+            ended.recv().map_err(|error| UtxoError::store(error.to_string()))
+        });
+        let error = opened.await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        let told = "external files at /mnt/away: it could not be opened within 0 s";
+        assert!(error.to_string().starts_with(told), "{error}");
+        end.send(()).unwrap();
+        let opened = within(OPENING, String::new(), || Ok(1)).await;
+        assert_eq!(opened.unwrap(), 1);
+    }
 }

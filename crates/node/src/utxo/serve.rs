@@ -132,7 +132,11 @@ async fn patiently(
             guard: Some(Arc::clone(guard)),
             stop: stop.clone(),
         };
-        let error = match open(place, opening).await {
+        let opened = tokio::select! {
+            opened = open(place, opening) => opened,
+            _ = stopped.wait_for(|stop| *stop) => return Ok(None),
+        };
+        let error = match opened {
             Ok(opened) => return Ok(Some(opened)),
             Err(error) => error,
         };

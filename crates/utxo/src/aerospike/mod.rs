@@ -233,8 +233,10 @@ impl<R: Records> UtxoStore for Engine<R> {
         self.doomed_some(after, limit).await
     }
 
-    async fn finish(&self, keys: Vec<TxId>) -> Result<(), UtxoError> {
-        self.finish_all(&keys).await
+    async fn finish(&self, keys: Vec<TxId>) -> Result<usize, UtxoError> {
+        let Some(first) = keys.first() else { return Ok(0) };
+        self.finish_one(*first).await?;
+        Ok(1)
     }
 
     async fn external_sample(

@@ -251,13 +251,10 @@ impl<R: Records> Engine<R> {
     }
 
     /// Removes records that are cut, one after the other.
-    pub(super) async fn finish_all(&self, keys: &[TxId]) -> Result<(), UtxoError> {
-        for txid in once(keys) {
-            let desk = self.loaded(&[txid], Want::Inputs).await?;
-            let cut: Vec<Main> = desk.mains.into_values().filter(|main| main.row.cut).collect();
-            self.remove(&cut).await?;
-        }
-        Ok(())
+    pub(super) async fn finish_one(&self, txid: TxId) -> Result<(), UtxoError> {
+        let desk = self.loaded(&[txid], Want::Inputs).await?;
+        let cut: Vec<Main> = desk.mains.into_values().filter(|main| main.row.cut).collect();
+        self.remove(&cut).await
     }
 
     pub(super) async fn doomed_some(

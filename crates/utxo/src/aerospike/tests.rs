@@ -98,8 +98,10 @@ async fn sweep(store: &Engine<Memory>, height: u64) -> Result<(), UtxoError> {
     let due = store.due(height, None, 100).await?.items;
     let fates = store.delete(due, Sweep { height, external: true }).await?;
     drop::<Vec<Fate<TxId>>>(fates);
-    let doomed = store.doomed(None, 100).await?.items;
-    store.finish(doomed.into_iter().map(|doomed| doomed.key).collect()).await
+    for doomed in store.doomed(None, 100).await?.items {
+        store.finish(vec![doomed.key]).await?;
+    }
+    Ok(())
 }
 
 async fn records(store: &Engine<Memory>) -> Vec<Option<Record>> {

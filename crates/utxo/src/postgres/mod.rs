@@ -226,12 +226,12 @@ impl UtxoStore for PostgresStore {
         read::doomed(&self.client().await?, after, limit).await
     }
 
-    async fn finish(&self, keys: Vec<Key>) -> Result<(), UtxoError> {
-        if keys.is_empty() {
-            return Ok(());
-        }
+    async fn finish(&self, keys: Vec<Key>) -> Result<usize, UtxoError> {
         let ids: Vec<i64> = keys.iter().map(|key| key.id).collect();
-        self.pace.sweep(retried(|| sweep::finish(&self.database, &ids))).await
+        if !ids.is_empty() {
+            self.pace.sweep(retried(|| sweep::finish(&self.database, &ids))).await?;
+        }
+        Ok(ids.len())
     }
 
     async fn external_sample(

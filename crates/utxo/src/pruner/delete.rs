@@ -171,7 +171,7 @@ impl<S: UtxoStore> Pruner<S> {
         fates: Vec<Fate<S::Key>>,
         began: Instant,
         pass: &Pass<'_>,
-    ) -> Result<(), UtxoError> {
+    ) -> Result<(), Ended> {
         let mut doomed = Vec::new();
         self.board.count(|done| {
             for fate in fates {
@@ -187,7 +187,7 @@ impl<S: UtxoStore> Pruner<S> {
                 }
             }
         });
-        self.remove(doomed, &pass.files).await?;
+        self.remove(doomed, &pass.files, pass.limits).await?;
         self.metrics.chunk(began.elapsed());
         Ok(())
     }

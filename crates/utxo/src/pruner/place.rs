@@ -87,8 +87,8 @@ impl<S: UtxoStore> Pruner<S> {
         };
         let patience = self.settings.files_patience();
         let right = timeout(patience, right).await.unwrap_or_else(|_| {
-            let (name, reason) = (files.address(), format!("nothing came within {patience:?}"));
-            Err(UtxoError::File { name: name.to_owned(), reason })
+            let (place, reason) = (files.address(), format!("nothing came within {patience:?}"));
+            Err(UtxoError::NoAnswer { place: place.to_owned(), reason })
         });
         match right {
             Ok(true) => Ok(true),
@@ -100,7 +100,9 @@ impl<S: UtxoStore> Pruner<S> {
                 Ok(false)
             }
             // What has no file goes all the same.
-            Err(error @ (UtxoError::Files(_) | UtxoError::File { .. })) => {
+            Err(
+                error @ (UtxoError::Files(_) | UtxoError::File { .. } | UtxoError::NoAnswer { .. }),
+            ) => {
                 tracing::warn!(%error, "records with external files stay until their place answers");
                 Ok(false)
             }

@@ -12,41 +12,74 @@ use crate::files::Removed;
 use crate::store::{Doomed, Kept, UtxoStore};
 
 /// External files that are removed at the same time in one chunk.
-const FILES_AT_ONCE: u32 = 16;
+const FILES_AT_ONCE: usize = 16;
+/// Records whose files go before they do: so often what is done is kept, counted, and the run may end.
+const GROUP: usize = 256;
 
 /// How long files are tried in vain. A place that removes nothing, or takes for ever, is left alone then, so that
 /// records without files have the rest of a run's time.
 #[derive(Debug)]
 pub(super) struct Patience {
     most: Duration,
-    /// What was spent since the last file went.
-    in_vain: Mutex<Duration>,
+    tries: Mutex<Tries>,
+}
+
+#[derive(Debug)]
+struct Tries {
+    under_way: usize,
+    /// When it was last looked at.
+    seen: Instant,
+    /// How long files were tried since the last one went, however many side by side.
+    in_vain: Duration,
+    is_over: bool,
 }
 
 impl Patience {
     pub(super) fn new(most: Duration) -> Self {
-        Self { most, in_vain: Mutex::default() }
-    }
-
-    /// Files are tried side by side, so each moment counts as often as files are tried in it.
-    fn limit(&self) -> Duration {
-        self.most.saturating_mul(FILES_AT_ONCE)
+        let (in_vain, is_over) = (Duration::ZERO, false);
+        let tries = Tries { under_way: 0, seen: Instant::now(), in_vain, is_over };
+        Self { most, tries: Mutex::new(tries) }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        *self.in_vain.lock() >= self.limit()
+        self.look(|_| ())
     }
 
-    /// What a try took. Once it is over it stays so.
-    fn note(&self, began: Instant, went: bool) {
-        let mut in_vain = self.in_vain.lock();
-        if *in_vain < self.limit() {
-            *in_vain = if went { Duration::ZERO } else { in_vain.saturating_add(began.elapsed()) };
+    /// Changes the tries, after what went by since the last look. Answers whether it is over, which it stays.
+    fn look(&self, change: impl FnOnce(&mut Tries)) -> bool {
+        let mut tries = self.tries.lock();
+        let now = Instant::now();
+        if tries.under_way > 0 {
+            let more = now.saturating_duration_since(tries.seen);
+            tries.in_vain = tries.in_vain.saturating_add(more);
         }
+        tries.seen = now;
+        change(&mut tries);
+        tries.is_over |= tries.in_vain >= self.most;
+        tries.is_over
     }
 
-    fn end(&self) {
-        *self.in_vain.lock() = Duration::MAX;
+    /// Whether one more is tried.
+    fn begin(&self) -> bool {
+        let is_over = self.look(|tries| tries.under_way += 1);
+        if is_over {
+            self.end(false);
+        }
+        !is_over
+    }
+
+    /// A try has ended. Answers whether that was the last one.
+    fn end(&self, went: bool) -> bool {
+        self.look(|tries| {
+            tries.under_way = tries.under_way.saturating_sub(1);
+            if went {
+                tries.in_vain = Duration::ZERO;
+            }
+        })
+    }
+
+    fn give_up(&self) {
+        self.look(|tries| tries.is_over = true);
     }
 }
 
@@ -62,34 +95,41 @@ enum Seen {
 }
 
 impl<S: UtxoStore> Pruner<S> {
-    /// Removes files, then the records whose files are gone.
+    /// Removes files, then the records whose files are gone, some at a time.
     pub(super) async fn remove(
         &self,
         doomed: Vec<Doomed<S::Key>>,
         patience: &Patience,
-    ) -> Result<(), UtxoError> {
-        if doomed.is_empty() {
-            return Ok(());
+        limits: &Limits,
+    ) -> Result<(), Ended> {
+        let mut doomed = doomed.into_iter();
+        while doomed.len() > 0 {
+            self.remove_some(doomed.by_ref().take(GROUP).collect(), patience).await?;
+            if doomed.len() > 0 {
+                limits.check()?;
+            }
         }
+        Ok(())
+    }
+
+    async fn remove_some(
+        &self,
+        doomed: Vec<Doomed<S::Key>>,
+        patience: &Patience,
+    ) -> Result<(), UtxoError> {
         let seen: Vec<_> = stream::iter(doomed)
             .map(|record| async {
                 let seen = self.remove_file(&record, patience).await;
                 (record, seen)
             })
-            .buffer_unordered(FILES_AT_ONCE as usize)
+            .buffer_unordered(FILES_AT_ONCE)
             .collect()
             .await;
-        let (mut ready, mut without_files) = (Vec::new(), Vec::new());
+        let (mut gone, mut without_files) = (Vec::new(), Vec::new());
         let (mut stay, mut misplaced, mut first) = (0, 0, None);
         for (record, seen) in seen {
             match seen {
-                Seen::Gone(Some(removed)) => {
-                    self.board.count(|done| match removed {
-                        Removed::Deleted => done.files_deleted += 1,
-                        Removed::Missing => done.files_missing += 1,
-                    });
-                    ready.push(record);
-                }
+                Seen::Gone(Some(removed)) => gone.push((record, removed)),
                 Seen::Gone(None) => without_files.push(record.key),
                 Seen::Misplaced => misplaced += 1,
                 Seen::Untried => stay += 1,
@@ -99,25 +139,38 @@ impl<S: UtxoStore> Pruner<S> {
                 }
             }
         }
-        if let Some(record) = ready.first()
+        if let Some((record, _)) = gone.first()
             && let Err(error) = self.make_durable(patience).await
         {
-            stay += ready.len() as u64;
+            stay += gone.len() as u64;
             first.get_or_insert((record.txid, error));
-            ready.clear();
+            gone.clear();
         }
         if let Some((txid, error)) = first {
             let told = "external files could not be removed, so their records stay";
             tracing::warn!(staying = stay, %txid, %error, "{told}; one of them");
         }
-        without_files.extend(ready.into_iter().map(|record| record.key));
-        let gone = without_files.len() as u64;
-        self.store.finish(without_files).await?;
+        let deleted = gone.iter().filter(|(_, removed)| *removed == Removed::Deleted).count();
         self.board.count(|done| {
-            done.deleted += gone;
+            done.files_deleted += deleted as u64;
+            done.files_missing += (gone.len() - deleted) as u64;
             done.keep(Kept::FileStays, stay);
             done.keep(Kept::FilesMissing, misplaced);
         });
+        without_files.extend(gone.into_iter().map(|(record, _)| record.key));
+        self.finish(without_files).await
+    }
+
+    /// Removes records that are cut, step by step, and counts what went.
+    async fn finish(&self, mut keys: Vec<S::Key>) -> Result<(), UtxoError> {
+        while !keys.is_empty() {
+            let done = self.store.finish(keys.clone()).await?.min(keys.len());
+            if done == 0 {
+                return Err(UtxoError::store("it removed nothing of what is cut"));
+            }
+            keys.drain(..done);
+            self.board.count(|counts| counts.deleted += done as u64);
+        }
         Ok(())
     }
 
@@ -126,20 +179,19 @@ impl<S: UtxoStore> Pruner<S> {
         let Some(files) = &self.files else { return Ok(()) };
         let synced = timeout(patience.most, files.sync_removals()).await;
         let synced = synced.unwrap_or_else(|_| {
-            let reason = format!("it could not be synced within {:?}", patience.most);
-            Err(UtxoError::File { name: files.address().to_owned(), reason })
+            let reason = format!("a removal could not be synced within {:?}", patience.most);
+            Err(UtxoError::NoAnswer { place: files.address().to_owned(), reason })
         });
-        synced.inspect_err(|_| patience.end())
+        synced.inspect_err(|_| patience.give_up())
     }
 
     async fn remove_file(&self, record: &Doomed<S::Key>, patience: &Patience) -> Seen {
         if record.external.is_none() {
             return Seen::Gone(None);
         }
-        if patience.is_over() {
+        if !patience.begin() {
             return Seen::Untried;
         }
-        let began = Instant::now();
         let removed = timeout(patience.most, self.try_to_remove(record)).await;
         let seen = match removed {
             Ok(Ok(Some(removed))) => Seen::Gone(Some(removed)),
@@ -150,9 +202,8 @@ impl<S: UtxoStore> Pruner<S> {
                 reason: format!("it could not be removed within {:?}", patience.most),
             }),
         };
-        patience.note(began, matches!(seen, Seen::Gone(_)));
-        if matches!(seen, Seen::Failed(_)) && patience.is_over() {
-            tracing::warn!("external files are left alone for the rest of this run");
+        if patience.end(matches!(seen, Seen::Gone(_))) && matches!(seen, Seen::Failed(_)) {
+            tracing::warn!("external files do not go, and are left alone until the next run");
         }
         seen
     }
@@ -176,6 +227,7 @@ impl<S: UtxoStore> Pruner<S> {
     /// Goes on where a run was cut off between a record's cut and its end; what has a file only if its place is
     /// the right one.
     pub(super) async fn finish_doomed(&self, external: bool, limits: &Limits) -> Result<(), Ended> {
+        // Its own, so that files which never go keep those of this run from nothing.
         let patience = Patience::new(self.settings.files_patience());
         let mut after = None;
         loop {
@@ -184,7 +236,7 @@ impl<S: UtxoStore> Pruner<S> {
             let may_go = |record: &Doomed<_>| external || record.external.is_none();
             let (go, stay): (Vec<_>, Vec<_>) = page.items.into_iter().partition(may_go);
             self.board.count(|done| done.keep(Kept::FilesMissing, stay.len() as u64));
-            self.remove(go, &patience).await?;
+            self.remove(go, &patience, limits).await?;
             // What cannot be removed now is passed over, and tried again by the next run.
             after = page.next;
             if after.is_none() {

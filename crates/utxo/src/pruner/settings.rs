@@ -99,9 +99,10 @@ impl Settings {
         Ok(())
     }
 
-    /// How much of a run's time goes by while files answer to nothing: half a minute of ten.
+    /// How much of a run's time goes by while files answer to nothing: half a minute of ten. A question takes some
+    /// time also where a run has little.
     pub(super) fn files_patience(&self) -> Duration {
-        self.job_timeout / 20
+        (self.job_timeout / 20).max(Duration::from_secs(1))
     }
 
     /// Unmined since this height or longer is old.

@@ -11,10 +11,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use secateur_core::Height;
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::UtxoError;
 use crate::events::{Event, Latest, Watch};
+use crate::files::ExternalFiles;
 use crate::metrics::Metrics;
 use crate::pruner::{Job, Outcome, Plan, Pruner, Skip, Trigger};
 use crate::store::{Counts, UtxoStore};
@@ -106,6 +108,9 @@ impl<S: UtxoStore> Service<S> {
 
     /// Keeps in mind whether the store answers, for those who ask whether the service is ready.
     async fn look_after_store(&self) -> Infallible {
+        // A look at a directory that has not ended: its thread waits also without us, and another one would too.
+        let mut look = None;
+        let stays = self.0.pruner.files().is_some_and(ExternalFiles::is_directory);
         loop {
             let down = match timeout(LOOK.1, height_note(self.0.pruner.store(), PROCESSED)).await {
                 Ok(Ok(stored)) => {
@@ -125,7 +130,12 @@ impl<S: UtxoStore> Service<S> {
                 _ => {}
             }
             if down.is_none() {
-                self.look_after_place(self.0.pruner.look_at_place()).await;
+                let under_way = look.get_or_insert_with(|| Box::pin(self.0.pruner.look_at_place()));
+                let seen = timeout(LOOK.1, under_way).await;
+                if seen.is_ok() || !stays {
+                    look = None;
+                }
+                self.note_place(seen);
             }
             self.show();
             tokio::time::sleep(LOOK.0).await;
@@ -133,8 +143,8 @@ impl<S: UtxoStore> Service<S> {
     }
 
     /// Keeps in mind whether new external files may go to their place.
-    async fn look_after_place(&self, look: impl Future<Output = Result<(), UtxoError>>) {
-        let wrong = match timeout(LOOK.1, look).await {
+    fn note_place(&self, seen: Result<Result<(), UtxoError>, Elapsed>) {
+        let wrong = match seen {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.bare()),
             Err(_) => Some(format!("nothing came within {} s", LOOK.1.as_secs())),
@@ -308,7 +318,7 @@ impl<S: UtxoStore> Service<S> {
         // Where nobody runs it, as in a command, nobody has looked; and whoever only asks changes nothing.
         let is_seen = self.0.state.lock().place_seen;
         if !is_seen {
-            self.look_after_place(pruner.peek_at_place()).await;
+            self.note_place(timeout(LOOK.1, pruner.peek_at_place()).await);
             self.show();
         }
         let state = self.0.state.lock();

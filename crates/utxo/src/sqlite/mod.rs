@@ -319,17 +319,19 @@ impl UtxoStore for SqliteStore {
         self.reader().read(move |connection| read::doomed(connection, after, limit)).await
     }
 
-    async fn finish(&self, keys: Vec<i64>) -> Result<(), UtxoError> {
+    async fn finish(&self, keys: Vec<i64>) -> Result<usize, UtxoError> {
         let _one = self.sweep.lock().await;
-        for id in keys {
-            let mut is_last = false;
-            while !is_last {
-                let _turn = self.turn().await;
-                is_last =
-                    self.sweeper.write(move |connection| sweep::finish(connection, id)).await?;
-            }
+        let keys: Arc<[i64]> = keys.into();
+        let mut gone = 0;
+        // A record with many pages takes several pieces.
+        while gone == 0 && !keys.is_empty() {
+            let (keys, waiting) = (Arc::clone(&keys), Arc::clone(&self.waiting));
+            let is_enough = move || waiting.load(Ordering::Relaxed) > 0;
+            let _turn = self.turn().await;
+            let work = move |connection: &mut _| sweep::finish(connection, &keys, is_enough);
+            gone = self.sweeper.write(work).await?;
         }
-        Ok(())
+        Ok(gone)
     }
 
     async fn external_sample(

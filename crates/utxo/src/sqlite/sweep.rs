@@ -189,23 +189,36 @@ fn drop_row(connection: &Connection, id: i64) -> Result<(), UtxoError> {
         .map_err(failed)
 }
 
-/// One piece of the removal of a record that is cut: pages go, and the row with the last of them.
-/// Answers whether it is the last.
-pub(super) fn finish(connection: &mut Connection, id: i64) -> Result<bool, UtxoError> {
+/// One piece of the removal of records that are cut: pages go, and each row with the last of its own, until that is
+/// enough for one transaction. Answers how many of the first records it is done with.
+pub(super) fn finish(
+    connection: &mut Connection,
+    keys: &[i64],
+    is_enough: impl Fn() -> bool,
+) -> Result<usize, UtxoError> {
     let transaction = steps::begin(connection)?;
-    let is_cut = transaction.prepare_cached(IS_CUT).and_then(|mut one| one.exists([id]));
-    if !is_cut.map_err(failed)? {
-        return Ok(true);
+    let (mut done, mut removed, mut room) = (0, 0, i64::from(LIGHT));
+    for id in keys {
+        let is_cut = transaction.prepare_cached(IS_CUT).and_then(|mut one| one.exists([id]));
+        if is_cut.map_err(failed)? {
+            let pages = transaction
+                .prepare_cached(DROP_SOME_PAGES)
+                .and_then(|mut statement| statement.execute([*id, room]))
+                .map_err(failed)?;
+            room = room.saturating_sub(i64::try_from(pages).unwrap_or(i64::MAX));
+            if room == 0 {
+                // It may have more of them.
+                break;
+            }
+            drop_row(&transaction, *id)?;
+            removed += 1;
+        }
+        done += 1;
+        if is_enough() {
+            break;
+        }
     }
-    let gone = transaction
-        .prepare_cached(DROP_SOME_PAGES)
-        .and_then(|mut statement| statement.execute([id, i64::from(LIGHT)]))
-        .map_err(failed)?;
-    let is_last = gone < LIGHT as usize;
-    if is_last {
-        drop_row(&transaction, id)?;
-        steps::count(&transaction, -1)?;
-    }
+    steps::count(&transaction, -removed)?;
     steps::commit(transaction)?;
-    Ok(is_last)
+    Ok(done)
 }

@@ -5,7 +5,8 @@ use std::future::Future;
 use secateur_utxo::{Created, Fate, NewTx, Rules, UtxoError, UtxoStore};
 
 use super::rig::{
-    Home, RULES, add, block, coinbase, coins, external, id, is_here, mine, pays, try_add, unmine,
+    Home, RULES, add, block, coinbase, coins, external, finish, id, is_here, mine, pays, try_add,
+    unmine,
 };
 use super::sweeps::sweep;
 
@@ -54,7 +55,7 @@ pub async fn a_pruned_coinbase_that_is_told_again_is_refused_and_makes_no_coins<
     for n in 1..5 {
         refused(n).await;
     }
-    store.finish(doomed).await.unwrap();
+    finish(store, doomed).await;
     for n in 1..5 {
         assert!(!is_here(store, n).await);
         refused(n).await;
@@ -97,7 +98,7 @@ pub async fn a_pruned_loser_of_which_something_was_spent_does_not_come_back<S, F
         .into_iter()
         .filter_map(|fate| if let Fate::Cut(one) = fate { Some(one.key) } else { None })
         .collect();
-    store.finish(doomed).await.unwrap();
+    finish(store, doomed).await;
     for (n, loser) in (2..).zip(losers()) {
         assert!(!is_here(store, n).await && is_here(store, 10 + n).await, "{n}");
         for conflicting in [false, true] {

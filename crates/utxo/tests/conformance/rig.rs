@@ -128,6 +128,15 @@ pub async fn delete<S: UtxoStore>(store: &S, keys: Vec<S::Key>, sweep: Sweep) ->
     fates
 }
 
+/// Removes records that are cut, all of them.
+pub async fn finish<S: UtxoStore>(store: &S, mut keys: Vec<S::Key>) {
+    while !keys.is_empty() {
+        let done = store.finish(keys.clone()).await.unwrap();
+        assert!(done > 0);
+        keys.drain(..done);
+    }
+}
+
 /// When a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -345,7 +354,7 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         self.call("doomed", self.inner.doomed(after, limit)).await
     }
 
-    async fn finish(&self, keys: Vec<Self::Key>) -> Result<(), UtxoError> {
+    async fn finish(&self, keys: Vec<Self::Key>) -> Result<usize, UtxoError> {
         self.call("finish", self.inner.finish(keys)).await
     }
 

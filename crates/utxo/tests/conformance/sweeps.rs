@@ -7,8 +7,8 @@ use secateur_utxo::{
 };
 
 use super::rig::{
-    Home, RULES, add, block, coinbase, coins, delete, external, get, id, is_here, mine, pays,
-    try_add, unmine,
+    Home, RULES, add, block, coinbase, coins, delete, external, finish, get, id, is_here, mine,
+    pays, try_add, unmine,
 };
 
 /// Everything that is due at a height.
@@ -272,7 +272,7 @@ pub async fn a_record_with_a_file_is_cut_first_and_nothing_brings_it_back<S, F>(
     let again = store.doomed(None, 10).await.unwrap().items;
     assert_eq!(again.iter().map(|doomed| doomed.txid).collect::<Vec<_>>(), vec![id(2)]);
     for _ in 0..2 {
-        store.finish(vec![again[0].key.clone()]).await.unwrap();
+        finish(store, vec![again[0].key.clone()]).await;
         assert!(!is_here(store, 2).await && store.doomed(None, 10).await.unwrap().items.is_empty());
     }
     assert_eq!(get(store, 1).await.outputs[0], Slot::Pruned { by: id(2), input: 0 });
@@ -295,12 +295,12 @@ where
     add(store, 6, vec![pays(3, &all, 1)]).await;
     mine(store, 7, &[2, 3]).await;
     // What is not cut is not finished, nor any part of it.
-    store.finish(due(store, 17).await).await.unwrap();
+    finish(store, due(store, 17).await).await;
     assert_eq!(get(store, 2).await.spent(), outputs as usize);
     let fates = sweep(store, 17).await;
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
     assert_eq!(doomed.external, None);
-    store.finish(vec![doomed.key.clone()]).await.unwrap();
+    finish(store, vec![doomed.key.clone()]).await;
     assert!(!is_here(store, 2).await);
     let parent = get(store, 1).await;
     for (n, slot) in (0..wide).zip(&parent.outputs) {

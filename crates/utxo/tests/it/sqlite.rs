@@ -13,8 +13,8 @@ use crate::conformance::broke::place;
 use crate::conformance::conformance;
 use crate::conformance::prunes::{at, go, pruner, settings};
 use crate::conformance::rig::{
-    Faulty, Home, RULES, When, add, block, coinbase, coins, delete, external, id, mine, pays,
-    try_add,
+    Faulty, Home, RULES, When, add, block, coinbase, coins, delete, external, finish, id, mine,
+    pays, try_add,
 };
 
 async fn open(rules: Rules) -> Home<SqliteStore> {
@@ -51,7 +51,7 @@ async fn a_file_from_before_coinbases_were_remembered_is_brought_up_to_date() {
     assert_eq!(store.pruned_at(id(1)).await.unwrap(), Some(17));
     // What the older version had cut is removed without another look.
     let doomed = store.doomed(None, 10).await.unwrap().items;
-    store.finish(doomed.into_iter().map(|one| one.key).collect()).await.unwrap();
+    finish(&store, doomed.into_iter().map(|one| one.key).collect()).await;
     let refused = try_add(&store, 18, external(coinbase(3, 1, block(1, 1)))).await.unwrap_err();
     assert!(matches!(refused, UtxoError::Pruned { .. }), "{refused}");
 }

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
 use crate::conformance::rig::{
-    RULES, add, block, coinbase, coins, delete, get, id, is_here, mine, output, pays, try_add,
-    unmine,
+    RULES, add, block, coinbase, coins, delete, finish, get, id, is_here, mine, output, pays,
+    try_add, unmine,
 };
 use crate::conformance::sweeps::due;
 use crate::fixture;
@@ -137,7 +137,7 @@ impl Scene {
             }
         }
         let answer = step.await.unwrap();
-        self.store.finish(cut).await.unwrap();
+        finish(&self.store, cut).await;
         assert!(!is_here(&self.store, PARENT).await);
         answer
     }
@@ -297,7 +297,7 @@ async fn delete_and_finish(store: &PostgresStore, keys: Vec<Key>) {
             Fate::Left | Fate::Kept(_) | Fate::Gone => panic!("{fate:?}"),
         }
     }
-    store.finish(cut).await.unwrap();
+    finish(store, cut).await;
 }
 
 async fn chunks_beside_each_other(chunk: impl Fn(usize, usize) -> usize) {

@@ -4,12 +4,16 @@
 //! whoever asked has gone: what it was about to remove could be somebody's next file.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::created::Outcome;
 use secateur_utxo::{Body, Created, ExternalFiles, FileKind, NewTx, TxId, UtxoError, UtxoStore};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 use super::store::check_block;
@@ -21,6 +25,13 @@ fn refused(error: &UtxoError) -> pb::Created {
 
 /// How often a file is looked at until it is as its record says.
 const LOOKS: usize = 4;
+
+/// A place of files that takes so long to fail does not answer: what else a request has there would take as long, one
+/// after the other.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// How long a creation whose record is made waits for its turn with files: longer than anybody waits for its answer.
+const TURN: Duration = Duration::from_mins(1);
 
 /// Of more than this nobody keeps a list: they stay until their transactions are told again.
 const MOST_ORPHANS: usize = 100_000;
@@ -39,6 +50,28 @@ impl Orphans {
     /// Whether it is one, which it is no longer.
     fn take(&mut self, txid: TxId, kind: FileKind) -> bool {
         self.0.remove(&(txid, kind))
+    }
+}
+
+/// Whether the place of files fell silent while a request was at it.
+#[derive(Default)]
+struct Silence(bool);
+
+impl Silence {
+    /// Does something with a file, unless it did.
+    async fn unless<T>(
+        &mut self,
+        files: &ExternalFiles,
+        work: impl Future<Output = Result<T, UtxoError>>,
+    ) -> Result<T, UtxoError> {
+        if self.0 {
+            let reason = "it did not answer for another file of the same request".into();
+            return Err(UtxoError::NoAnswer { place: files.address().to_owned(), reason });
+        }
+        let began = Instant::now();
+        let done = work.await;
+        self.0 = done.is_err() && began.elapsed() > SLOW;
+        done
     }
 }
 
@@ -93,7 +126,7 @@ fn unsettled(name: String, with_bytes: bool, error: UtxoError) -> UtxoError {
         UtxoError::FileUnsettled { .. } => return error,
         // Their own texts say that nothing was changed.
         UtxoError::Files(error) => error.to_string(),
-        UtxoError::File { reason, .. } => reason,
+        UtxoError::File { reason, .. } | UtxoError::NoAnswer { reason, .. } => reason,
         UtxoError::Store { .. } => "the store did not answer when it was looked at again".into(),
         UtxoError::Setting(_) => {
             "this service knows no place of files; set utxo.files first".into()
@@ -101,6 +134,14 @@ fn unsettled(name: String, with_bytes: bool, error: UtxoError) -> UtxoError {
         other => other.to_string(),
     };
     UtxoError::FileUnsettled { name, reason, with_bytes, retryable }
+}
+
+/// What a creation waits for before it begins.
+enum Has {
+    /// Its turn with files, of which it has some.
+    Turn(OwnedMutexGuard<Orphans>),
+    /// Its room in memory.
+    Room(OwnedSemaphorePermit),
 }
 
 impl<S: UtxoStore> Api<S> {
@@ -128,19 +169,24 @@ impl<S: UtxoStore> Api<S> {
         tx: &NewTx,
         bytes: Option<Bytes>,
         orphans: &mut Orphans,
+        silence: &mut Silence,
     ) -> Result<Beside, UtxoError> {
         let txid = tx.txid;
         let Body::External(kind) = tx.body else {
             return Ok(Beside::Inline(txid, bytes.unwrap_or_default()));
         };
+        let files = self.place()?;
         if let Some(bytes) = &bytes {
-            let is_new = self.write_file(txid, kind, bytes).await?;
+            let is_new = silence.unless(files, self.write_file(txid, kind, bytes)).await?;
             let is_ours = orphans.take(txid, kind) || is_new;
             return Ok(Beside::File(Placed { txid, kind, bytes: Some(bytes.clone()), is_ours }));
         }
-        // A disk that is not mounted has files of its own.
-        self.service.pruner().check_place().await?;
-        if self.place()?.has(txid, kind).await? {
+        let looks = async {
+            // A disk that is not mounted has files of its own.
+            self.service.pruner().check_place().await?;
+            files.has(txid, kind).await
+        };
+        if silence.unless(files, looks).await? {
             return Ok(Beside::File(Placed { txid, kind, bytes: None, is_ours: false }));
         }
         let reason = "it is said to be there, and is not".into();
@@ -207,40 +253,55 @@ impl<S: UtxoStore> Api<S> {
         Err(went())
     }
 
+    /// The same, unless the place fell silent.
+    async fn follow_unless(&self, silence: &mut Silence, file: Placed) -> Result<(), UtxoError> {
+        silence.unless(self.place()?, self.follow_record(file)).await
+    }
+
     /// Makes records with so many outputs together, each or not, as [`Self::make`] does.
+    ///
+    /// What waits has begun nothing, and ends with whoever asked. A creation with files has its turn with them
+    /// before it takes room: where their place does not answer, what has no file goes on.
     pub(super) async fn create_all(
         &self,
         asked: Vec<pb::NewTransaction>,
         outputs: u32,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
-        let room = self.room.create(outputs, asked.iter().map(|tx| tx.inputs.len()).sum()).await?;
+        let wanted: Vec<Wanted> =
+            asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
+        let size = (outputs, wanted.iter().map(|one| one.tx.inputs.len()).sum());
+        let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
+        let has = if with_files {
+            Has::Turn(Arc::clone(&self.files).lock_owned().await)
+        } else {
+            Has::Room(self.room.create(size.0, size.1).await?)
+        };
+        let height = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
         let api = self.clone();
-        let making = tokio::spawn(async move {
-            let _room = room;
-            api.make(asked, height).await
-        });
+        let making = tokio::spawn(async move { api.make(wanted, size, has, height).await });
         making.await.map_err(|error| Status::internal(error.to_string()))?
     }
 
     async fn make(
         &self,
-        asked: Vec<pb::NewTransaction>,
+        wanted: Vec<Wanted>,
+        (outputs, inputs): (u32, usize),
+        has: Has,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
-        let height = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
-        let wanted: Vec<Wanted> =
-            asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
-        let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
-        let mut turn = if with_files { Some(self.files.lock().await) } else { None };
-        let mut none = Orphans::default();
+        let (mut turn, room) = match has {
+            Has::Turn(turn) => (Some(turn), None),
+            Has::Room(room) => (None, Some(room)),
+        };
+        let (mut none, mut silence) = (Orphans::default(), Silence::default());
         let orphans = turn.as_deref_mut().unwrap_or(&mut none);
         let mut created = Vec::with_capacity(wanted.len());
         let (mut txs, mut beside) = (Vec::with_capacity(wanted.len()), Vec::new());
         for Wanted { tx, bytes } in wanted {
             let placed = tx.mined.as_ref().map_or(Ok(()), |block| check_block(block, height));
             let seen_to = match placed {
-                Ok(()) => self.see_to_file(&tx, bytes, orphans).await,
+                Ok(()) => self.see_to_file(&tx, bytes, orphans, &mut silence).await,
                 Err(error) => Err(error),
             };
             match seen_to {
@@ -252,6 +313,11 @@ impl<S: UtxoStore> Api<S> {
                 Err(error) => created.push(Some(refused(&error))),
             }
         }
+        let room = match room {
+            Some(room) => room,
+            // Those who have it wait for no file.
+            None => self.room.create(outputs, inputs).await?,
+        };
         let made = match self.service.pruner().store().create(txs, height).await {
             Ok(made) => made,
             Err(error) => {
@@ -262,13 +328,15 @@ impl<S: UtxoStore> Api<S> {
                 return Err(failure::status(&error));
             }
         };
+        drop(room);
         let mut answers = Vec::with_capacity(made.len());
         for (made, beside) in made.into_iter().zip(beside) {
             let file = beside.after(&made);
-            if turn.is_none() && file.is_some() {
-                turn = Some(self.files.lock().await);
+            if turn.is_none() && file.is_some() && !silence.0 {
+                turn = timeout(TURN, Arc::clone(&self.files).lock_owned()).await.ok();
+                silence.0 |= turn.is_none();
             }
-            answers.push(self.answer(made, file, turn.as_deref_mut()).await);
+            answers.push(self.answer(made, file, turn.as_deref_mut(), &mut silence).await);
         }
         let mut answers = answers.into_iter();
         let created = created.into_iter().filter_map(|one| one.or_else(|| answers.next()));
@@ -281,11 +349,12 @@ impl<S: UtxoStore> Api<S> {
         mut made: Result<Created, UtxoError>,
         file: Option<Placed>,
         orphans: Option<&mut Orphans>,
+        silence: &mut Silence,
     ) -> pb::Created {
         if let Some(file) = file {
             let (name, with_bytes) = (file_name(file.txid, file.kind), file.bytes.is_some());
             let left = (made.is_err() && file.is_ours).then_some((file.txid, file.kind));
-            if let Err(error) = self.follow_record(file).await {
+            if let Err(error) = self.follow_unless(silence, file).await {
                 tracing::warn!(name, %error, "whether a file follows its record is not known");
                 if let Some(orphans) = orphans {
                     orphans.remember(left);

@@ -32,9 +32,18 @@ impl Room {
         self.take(outputs.saturating_add(of_records(inputs)).max(FEWEST)).await
     }
 
-    /// For a step about so many records.
-    pub(super) async fn step(&self, records: usize) -> Result<OwnedSemaphorePermit, Status> {
-        self.take(of_records(records)).await
+    /// Does a step about so many records, which is ended, and has its room until then, also if whoever asked has gone.
+    pub(super) async fn step<T: Send + 'static>(
+        &self,
+        records: usize,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let room = self.take(of_records(records)).await?;
+        let working = tokio::spawn(async move {
+            let _room = room;
+            work.await
+        });
+        working.await.map_err(|error| Status::internal(error.to_string()))
     }
 
     /// What is larger than all of the room has it for itself.
@@ -51,6 +60,7 @@ fn of_records(number: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -58,14 +68,28 @@ mod tests {
     async fn steps_wait_while_others_have_the_memory_also_for_their_inputs() {
         let room = Room::new();
         let wide = room.create(1, usize::MAX).await.unwrap();
-        assert!(room.step(1).now_or_never().is_none());
+        assert!(room.step(1, async {}).now_or_never().is_none());
         assert!(room.create(0, 0).now_or_never().is_none());
         drop(wide);
-        let many = room.step(100_000).await.unwrap();
-        assert!(room.step(100_000).now_or_never().is_none());
+        let (end, ended) = oneshot::channel::<()>();
+        let (begin, begun) = oneshot::channel();
+        let other = room.clone();
+        let many = tokio::spawn(async move {
+            let work = async move {
+                begin.send(()).unwrap();
+                ended.await
+            };
+            other.step(100_000, work).await
+        });
+        begun.await.unwrap();
+        // Whoever asked has gone, and what was begun goes on.
+        many.abort();
+        assert!(many.await.unwrap_err().is_cancelled());
+        assert!(room.step(100_000, async {}).now_or_never().is_none());
         let small: Vec<_> = (0..3).map(|_| room.create(1, 1).now_or_never().unwrap()).collect();
         assert!(small.into_iter().all(|one| one.is_ok()));
-        drop(many);
+        end.send(()).unwrap();
+        assert_eq!(room.step(100_000, async { 1 }).await.unwrap(), 1);
         assert!(room.create(MAX_CREATED_OUTPUTS, 0).now_or_never().unwrap().is_ok());
     }
 }

@@ -153,14 +153,15 @@ impl<S: UtxoStore> Store for Api<S> {
         let block =
             asked.block.as_ref().ok_or_else(|| failure::malformed("the block is missing"))?;
         let (block, at) = (convert::block_ref(block)?, height(asked.height)?);
-        let what = format!("{} in {}", plural(txids.len() as u64, "transaction"), block.id);
+        let count = txids.len();
+        let what = format!("{} in {}", plural(count as u64, "transaction"), block.id);
         let entry = self.entry(&request, "utxo.set_mined", &what);
-        let store = self.service.pruner().store();
+        let store = self.service.pruner().store().clone();
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             check_block(&block, tip).map_err(|error| failure::status(&error))?;
-            let _room = self.room.step(txids.len()).await?;
-            let done = store.set_mined(txids, block, tip).await;
+            let work = async move { store.set_mined(txids, block, tip).await };
+            let done = self.room.step(count, work).await?;
             self.answered(done, pb::SetMinedResponse {}).await
         })
         .await
@@ -174,13 +175,14 @@ impl<S: UtxoStore> Store for Api<S> {
         bounded(asked.txids.len(), MOST_MINED)?;
         let txids: Vec<TxId> = asked.txids.iter().map(convert::txid).collect::<Result<_, _>>()?;
         let (block, at) = (convert::block_id(&asked.block)?, height(asked.height)?);
-        let what = format!("{} out of {block}", plural(txids.len() as u64, "transaction"));
+        let count = txids.len();
+        let what = format!("{} out of {block}", plural(count as u64, "transaction"));
         let entry = self.entry(&request, "utxo.unset_mined", &what);
-        let store = self.service.pruner().store();
+        let store = self.service.pruner().store().clone();
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
-            let _room = self.room.step(txids.len()).await?;
-            let done = store.unset_mined(txids, block, tip).await;
+            let work = async move { store.unset_mined(txids, block, tip).await };
+            let done = self.room.step(count, work).await?;
             self.answered(done, pb::UnsetMinedResponse {}).await
         })
         .await
