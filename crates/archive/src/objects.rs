@@ -225,6 +225,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_directory_that_stands_still_is_asked_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let stuck = dir.path().join("stuck");
+        assert!(Command::new("mkfifo").arg(&stuck).status().unwrap().success());
+        let url: ArchiveUrl = dir.path().to_str().unwrap().parse().unwrap();
+        let request_timeout = Duration::from_millis(100);
+        let retry = Retry { attempts: 6, request_timeout, ..Retry::default() };
+        let objects = Objects::create(&url, &Settings { retry, ..Settings::default() }).unwrap();
+        let error = objects.get("stuck", 9).await.unwrap_err();
+        assert!(matches!(error, ArchiveError::Timeout { .. }) && error.is_retryable(), "{error}");
+        assert_eq!(objects.remote.metrics.snapshot().failures, 0, "nothing was tried again");
+        // Whoever waits for it is let go.
+        drop(File::options().write(true).open(&stuck).unwrap());
+    }
+
+    #[tokio::test]
     async fn removals_are_synced_where_there_is_a_directory_and_fail_where_it_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("place");

@@ -23,7 +23,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn of(output: Output) -> Self {
+    pub fn of(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),

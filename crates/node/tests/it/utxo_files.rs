@@ -9,8 +9,8 @@ use std::time::Duration;
 use secateur_proto::utxo::v1 as pb;
 
 use crate::postgres;
-use crate::tool::{SmallDisk, run};
-use crate::utxo_rig::{Home, PATIENCE, Served, coinbase, shown, spend};
+use crate::tool::{Run, SmallDisk, ask, run, secateur};
+use crate::utxo_rig::{Home, PATIENCE, Served, block, coinbase, id, shown, spend};
 
 fn large(mut tx: pb::NewTransaction) -> pb::NewTransaction {
     tx.body = vec![3; 200].into();
@@ -264,4 +264,85 @@ async fn a_story_does_not_wait_for_a_place_that_does_not_answer() {
     served.stop();
     let said = run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
     assert!(said.out.contains("while the place of files does not answer"), "{said:#?}");
+}
+
+#[tokio::test]
+async fn a_place_that_does_not_answer_keeps_nothing_else_from_being_fed() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    served.create(1, vec![large(coinbase(1, 1, 1)), coinbase(2, 4, 1)]).await;
+    served.create(5, vec![spend(3, &[(2, 0)], None)]).await;
+    let mark = home.data.join("utxo/files/secateur-place");
+    std::fs::remove_file(&mark).unwrap();
+    assert!(Command::new("mkfifo").arg(&mark).status().unwrap().success());
+    // More than there is room for at a time, and nobody waits for them.
+    let told = (100..120).map(|n| {
+        let transactions = vec![large(coinbase(n, 1, 5))];
+        let asked = served.asked(pb::CreateRequest { height: 5, transactions });
+        let mut store = served.store();
+        async move { store.create(asked).await.map(drop) }
+    });
+    let all = futures_util::future::join_all(told);
+    tokio::time::timeout(Duration::from_secs(2), all).await.unwrap_err();
+    let txids = vec![id(3).to_vec().into()];
+    let mined = pb::SetMinedRequest { height: 6, txids, block: Some(block(6)) };
+    served.store().set_mined(served.asked(mined)).await.unwrap();
+    let made = served.create(6, vec![coinbase(4, 1, 6)]).await;
+    assert_eq!(made, ["OUTCOME_NEW"]);
+    served.stop();
+}
+
+#[tokio::test]
+async fn of_many_files_of_a_request_one_is_waited_for_where_their_place_does_not_answer() {
+    let home = Home::new("inline_bytes = 16\n[archive]\ntimeout_seconds = 2");
+    let served = home.serve("");
+    served.create(1, vec![large(coinbase(1, 1, 1))]).await;
+    let mark = home.data.join("utxo/files/secateur-place");
+    std::fs::remove_file(&mark).unwrap();
+    assert!(Command::new("mkfifo").arg(&mark).status().unwrap().success());
+    let mut transactions: Vec<_> = (2..5).map(|n| large(coinbase(n, 1, 1))).collect();
+    transactions.push(coinbase(5, 1, 1));
+    let asked = served.asked(pb::CreateRequest { height: 1, transactions });
+    let made = served.store().create(asked).await.unwrap().into_inner().created;
+    let told: Vec<_> = made.into_iter().map(|one| one.error.map(|error| error.message)).collect();
+    let [Some(first), rest @ .., None] = told.as_slice() else { panic!("{told:?}") };
+    assert!(first.contains("took longer than 2 s"), "{first}");
+    for one in rest {
+        let one = one.as_ref().unwrap();
+        assert!(one.contains("did not answer for another file of the same request"), "{one}");
+    }
+    served.stop();
+}
+
+#[tokio::test]
+async fn a_record_stays_until_the_removal_of_its_file_is_durable() {
+    let home = Home::new("inline_bytes = 16");
+    let served = home.serve("");
+    served.create(1, vec![large(coinbase(1, 1, 1)), coinbase(2, 1, 1)]).await;
+    let spends = vec![spend(11, &[(1, 0)], Some(5)), spend(12, &[(2, 0)], Some(5))];
+    served.create(5, spends).await;
+    served.stop();
+    let place = home.data.join("utxo/files");
+    let file = place.join(format!("{}.outputs", shown(1)));
+    let allow = |mode| {
+        std::fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    };
+    // Names can be removed from it, and it cannot be opened to be synced; not by root either, without its rights.
+    allow(0o300);
+    let ours = secateur(&home.data, "utxo prune --height 15 --yes");
+    let mut prune = Command::new("setpriv");
+    let rights = "-dac_override,-dac_read_search";
+    if rustix::process::geteuid().is_root() {
+        prune.args(["--bounding-set", rights, "--inh-caps", rights]);
+    }
+    prune.arg("--").arg(ours.get_program()).args(ours.get_args());
+    let said = Run::of(prune.output().unwrap()).ends(6);
+    assert!(!file.exists(), "{said:?}");
+    allow(0o700);
+    let told = |number| ask(&home.data, &format!("utxo explain {}", shown(number)));
+    assert_eq!(told(1)["record"]["cut"], true, "{}", told(1));
+    assert!(told(2)["record"].is_null(), "what has no file went: {}", told(2));
+    run(&home.data, "utxo prune --height 15 --yes").ends(0);
+    assert!(told(1)["record"].is_null(), "{}", told(1));
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use secateur_utxo::{
-    Event, ExternalFiles, FileKind, Following, Heard, Kept, Metrics, Outcome, Pruner, Rules,
+    Event, ExternalFiles, Fate, FileKind, Following, Heard, Kept, Metrics, Outcome, Pruner, Rules,
     Service, Settings, Slot, StalePersister, Sweep, Trigger, UtxoStore,
 };
 
@@ -238,6 +238,34 @@ where
     assert_eq!(job.done.kept.get(&Kept::Held), Some(&2), "{job:?}");
     assert!(is_here(&home.store, 2).await && is_here(&home.store, 3).await);
     assert!(!is_here(&home.store, 4).await, "what nothing changed for went");
+}
+
+pub async fn a_reorganisation_between_deleting_and_cutting_is_seen<S, F>(open: impl Fn(Rules) -> F)
+where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    coins(store, 3).await;
+    add(store, 6, (2..5).map(|n| external(pays(n, &[(1, n as u32 - 2)], 1))).collect()).await;
+    add(store, 6, (2..5).map(|n| pays(10 + n, &[(n, 0)], 1)).collect()).await;
+    mine(store, 7, &[2, 3, 4, 12, 13, 14]).await;
+    let sweep = Sweep { height: 17, external: true };
+    let keys = store.due(17, None, 10).await.unwrap().items;
+    let fates = store.delete(keys.clone(), sweep).await.unwrap();
+    let left = keys.into_iter().zip(&fates).filter(|(_, fate)| **fate == Fate::Left);
+    let left: Vec<_> = left.map(|(key, _)| key).collect();
+    // Aerospike cuts in the very step.
+    assert!(left.len() == 3 || left.is_empty(), "{fates:?}");
+    unmine(store, 7, 17, &[12]).await;
+    store.preserve(vec![id(3)], 99).await.unwrap();
+    let fates = store.cut(left.clone(), sweep).await.unwrap();
+    let was_cut = fates.iter().filter(|fate| matches!(fate, Fate::Cut(_))).count();
+    assert_eq!(was_cut, left.len() / 3, "only what nobody needs by now: {fates:?}");
+    for n in [2, 3].into_iter().filter(|_| !left.is_empty()) {
+        assert!(!get(store, n).await.cut, "{n}");
+    }
 }
 
 pub async fn catching_up_with_a_small_retention_deletes_nothing_that_is_needed<S, F>(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use secateur_archive::{Credentials, Retry, S3Settings};
 use secateur_utxo::ExternalFiles;
+use tokio::sync::watch;
 
 /// A bucket that has the file of every transaction, and removes only what it is not told to keep.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Bucket {
     pub is_silent: AtomicBool,
     /// Removals that were asked for.
     pub asked: AtomicUsize,
+    /// After so many of them a run is told to stop.
+    pub stops: Mutex<Option<(usize, watch::Sender<bool>)>>,
     mark: Mutex<Option<Vec<u8>>>,
 }
 
@@ -78,7 +81,10 @@ impl Bucket {
                 None => whole("404 Not Found", Vec::new()),
             },
             _ => {
-                self.asked.fetch_add(1, Ordering::Relaxed);
+                let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+                if let Some((_, stop)) = self.stops.lock().as_ref().filter(|(at, _)| *at == asked) {
+                    stop.send_replace(true);
+                }
                 while self.is_silent.load(Ordering::Relaxed) {
                     std::thread::park();
                 }

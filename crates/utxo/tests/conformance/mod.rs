@@ -92,6 +92,7 @@ macro_rules! conformance {
             a_place_that_lost_its_files_is_not_believed_when_every_record_is_due,
             a_cut_record_is_not_finished_by_a_place_that_never_had_its_file,
             a_reorganisation_between_listing_and_deleting_is_seen,
+            a_reorganisation_between_deleting_and_cutting_is_seen,
             catching_up_with_a_small_retention_deletes_nothing_that_is_needed,
             a_fan_out_of_many_children_does_not_stall_the_store,
         ]);
@@ -99,6 +100,7 @@ macro_rules! conformance {
             a_record_stays_while_its_file_cannot_be_removed,
             files_that_stay_do_not_keep_others_from_going,
             a_place_that_answers_to_no_removal_has_its_part_of_a_run_and_no_more,
+            a_run_that_is_stopped_among_files_keeps_and_counts_what_it_did,
             what_stays_with_its_file_is_told_and_tried_again_at_the_same_height,
             what_was_tried_in_vain_is_not_tried_sooner_because_it_is_told_again,
             what_stays_because_of_its_place_is_counted_and_outlives_a_restart,

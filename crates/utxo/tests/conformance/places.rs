@@ -79,33 +79,66 @@ pub async fn a_place_that_answers_to_no_removal_has_its_part_of_a_run_and_no_mor
     S: UtxoStore,
     F: Future<Output = Home<S>>,
 {
+    // However many are tried side by side.
+    for chunk_size in [10, 1] {
+        let home = open(RULES).await;
+        let store = &home.store;
+        coins(store, 70).await;
+        let with_file = |n: u32| !n.is_multiple_of(7);
+        let txs = (0..70).map(|n| (n, pays(100 + u64::from(n), &[(1, n)], 0)));
+        let txs = txs.map(|(n, tx)| if with_file(n) { external(tx) } else { tx });
+        add(store, 6, txs.collect()).await;
+        mine(store, 7, &(100..170).collect::<Vec<_>>()).await;
+        let bucket = Arc::new(Bucket::default());
+        bucket.is_silent.store(true, Ordering::Relaxed);
+        // A twentieth of a run's time is for files that answer to nothing.
+        let job_timeout = Duration::from_secs(40);
+        let settings = Settings { chunk_size, chunk_group_limit: 1, job_timeout, ..settings() };
+        let pruner = pruner(store, Some(bucket.files()), settings);
+        // In the second run those that the first one left are tried, and then others.
+        for (deleted, tries) in [(11, 1), (0, 2)] {
+            let asked = bucket.asked.load(Ordering::Relaxed);
+            let job = run(&pruner, at(17)).await;
+            assert_eq!(job.outcome, Outcome::Completed, "{job:?}");
+            assert_eq!(job.done.deleted, deleted, "what has no file goes: {job:?}");
+            assert_eq!(job.done.kept, [(Kept::FileStays, 60)].into());
+            let asked = bucket.asked.load(Ordering::Relaxed) - asked;
+            assert!((1..=tries * chunk_size).contains(&asked), "{asked} of {chunk_size}");
+        }
+        bucket.is_silent.store(false, Ordering::Relaxed);
+        let job = run(&pruner, at(17)).await;
+        assert_eq!((job.done.deleted, job.done.files_deleted), (60, 60), "{job:?}");
+    }
+}
+
+pub async fn a_run_that_is_stopped_among_files_keeps_and_counts_what_it_did<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
     let home = open(RULES).await;
     let store = &home.store;
-    coins(store, 70).await;
-    let with_file = |n: u32| !n.is_multiple_of(7);
-    for n in 0..70 {
-        let tx = pays(100 + u64::from(n), &[(1, n)], 0);
-        add(store, 6, vec![if with_file(n) { external(tx) } else { tx }]).await;
-    }
-    mine(store, 7, &(100..170).collect::<Vec<_>>()).await;
+    coins(store, 701).await;
+    let txs = (0..700).map(|n| external(pays(1000 + u64::from(n), &[(1, n)], 0)));
+    add(store, 6, txs.collect()).await;
+    mine(store, 7, &(1000..1700).collect::<Vec<_>>()).await;
     let bucket = Arc::new(Bucket::default());
-    bucket.is_silent.store(true, Ordering::Relaxed);
-    // A twentieth of a run's time is for files that answer to nothing.
-    let job_timeout = Duration::from_secs(20);
-    let settings = Settings { chunk_size: 10, chunk_group_limit: 1, job_timeout, ..settings() };
+    let (stop, stopping) = watch::channel(false);
+    *bucket.stops.lock() = Some((300, stop));
+    // All of them are cut in one step.
+    let settings = Settings { chunk_size: 1000, chunk_group_limit: 1, ..settings() };
     let pruner = pruner(store, Some(bucket.files()), settings);
-    for deleted in [11, 0] {
-        let asked = bucket.asked.load(Ordering::Relaxed);
-        let job = run(&pruner, at(17)).await;
-        assert_eq!(job.outcome, Outcome::Completed, "{job:?}");
-        assert_eq!(job.done.deleted, deleted, "what has no file goes: {job:?}");
-        assert_eq!(job.done.kept, [(Kept::FileStays, 60)].into());
-        let asked = bucket.asked.load(Ordering::Relaxed) - asked;
-        assert!((16..60).contains(&asked), "{asked}");
-    }
-    bucket.is_silent.store(false, Ordering::Relaxed);
-    let job = run(&pruner, at(17)).await;
-    assert_eq!((job.done.deleted, job.done.files_deleted), (60, 60), "{job:?}");
+    let (job, _) = pruner.run(at(17), stopping).await.unwrap();
+    assert_eq!(job.outcome, Outcome::Cancelled, "{job:?}");
+    assert!((1..700).contains(&job.done.deleted), "{job:?}");
+    assert_eq!(job.done.files_deleted, job.done.deleted);
+    let counts = store.counts(17).await.unwrap();
+    assert_eq!(counts.cut, 700 - job.done.deleted, "{counts:?}");
+    let rest = run(&pruner, at(17)).await;
+    assert_eq!(rest.outcome, Outcome::Completed, "{rest:?}");
+    assert_eq!(rest.done.deleted, 700 - job.done.deleted, "{rest:?}");
+    assert_eq!(rest.done.files_missing, 0);
 }
 
 pub async fn what_stays_with_its_file_is_told_and_tried_again_at_the_same_height<S, F>(

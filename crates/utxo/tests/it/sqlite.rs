@@ -168,6 +168,65 @@ async fn records_with_files_are_cut_a_chunk_at_a_time_however_many_go_together()
     assert_eq!(*steps.lock(), wanted);
 }
 
+#[tokio::test]
+async fn records_that_are_cut_are_counted_one_by_one_where_one_of_them_does_not_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.sqlite");
+    let store = SqliteStore::open(&path, RULES).unwrap();
+    coins(&store, 101).await;
+    let txs = (0..100).map(|n| external(pays(100 + u64::from(n), &[(1, n)], 0)));
+    add(&store, 6, txs.collect()).await;
+    mine(&store, 7, &(100..200).collect::<Vec<_>>()).await;
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE DELETE ON txs WHEN OLD.id = (SELECT max(id) FROM txs)
+        BEGIN SELECT RAISE(ABORT, 'this one stays'); END";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
+    let gone = Settings { chunk_size: 1000, missing_files_are_gone: true, ..settings() };
+    let pruner = pruner(&store, Some(place(&dir.path().join("files"))), gone);
+    let (over, is_over) = tokio::sync::watch::channel(false);
+    // Somebody waits whenever it looks.
+    let writes = async || {
+        while !*is_over.borrow() {
+            store.set_note("something", "else").await.unwrap();
+        }
+    };
+    let pruning = async {
+        let ran = pruner.run(at(17), go()).await.unwrap();
+        over.send_replace(true);
+        ran
+    };
+    let ((job, error), (), (), ()) = tokio::join!(pruning, writes(), writes(), writes());
+    let left = store.counts(17).await.unwrap().cut;
+    assert!((1..100).contains(&left), "{left}");
+    assert_eq!(job.done.deleted, 100 - left, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_directory_that_does_not_answer_is_looked_at_once_at_a_time() {
+    let home = open(RULES).await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut looks = 0;
+    let store = Faulty::new(home.store.clone(), move |name| {
+        looks += u32::from(name == "note");
+        // Two are of a service that begins, then it asks whether the store answers, and then for the mark.
+        (name == "note" && looks == 4).then(|| {
+            tokio::time::pause();
+            When::Keeps
+        })
+    });
+    let pruner = pruner(&store, Some(place(&dir.path().join("files"))), settings());
+    let metrics = Arc::new(Metrics::default());
+    let service = Service::open(pruner, Following::default(), metrics).await.unwrap();
+    let minutes = tokio::time::sleep(std::time::Duration::from_mins(2));
+    let (_stop, stopping) = tokio::sync::watch::channel(false);
+    tokio::select! {
+        () = service.run(stopping) => panic!("nobody told it to stop"),
+        () = minutes => {}
+    }
+    let why = service.ready().unwrap_err();
+    assert!(why.contains("nothing came within 5 s"), "{why}");
+}
+
 /// What is logged, as text.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
