@@ -173,7 +173,9 @@ fn of_utxo(error: &UtxoError) -> Option<Exit> {
         UtxoError::File { .. } | UtxoError::NoAnswer { .. } | UtxoError::FileUnsettled { .. } => {
             Exit::Archive
         }
-        UtxoError::NotPreserved { source, .. } => return of_utxo(source),
+        UtxoError::NotPreserved { source, .. } | UtxoError::Interrupted { source, .. } => {
+            return of_utxo(source);
+        }
         // Its cause has a code.
         UtxoError::Files(error) => return of_cause(error),
         UtxoError::Service { .. } => Exit::Failed,
@@ -312,6 +314,11 @@ mod tests {
             (wrap(failed), wrap(SqlError::Refused("x".into()))),
             (Exit::Sink, Exit::Refused)
         );
+        let wrap = |error: UtxoError| exit_of(&anyhow::Error::from(error).context("x"));
+        let source = Box::new(UtxoError::Store { reason: "x".into(), retryable: true });
+        let interrupted = UtxoError::Interrupted { height: 1, deleted: 2, source };
+        assert_eq!(wrap(interrupted), Exit::Sink);
+        assert_eq!(wrap(SqlError::Refused("x".into()).into()), Exit::Refused);
     }
 
     #[test]

@@ -119,6 +119,12 @@ pub enum UtxoError {
         /// Whether the same step may succeed later.
         retryable: bool,
     },
+    /// The database is not the one that is meant.
+    #[error("UTXO store: {reason}; nothing was changed")]
+    Foreign {
+        /// What it is.
+        reason: String,
+    },
     /// The disk of the database is full.
     #[error(
         "UTXO store: its disk is full: {reason}; nothing of this step was written, and what was done \
@@ -229,6 +235,7 @@ impl From<SqlError> for UtxoError {
     fn from(error: SqlError) -> Self {
         match error {
             SqlError::Full { reason } => Self::Full { reason },
+            SqlError::Refused(reason) => Self::Foreign { reason },
             SqlError::Unreadable { reason } => Self::damaged("the records", reason),
             other => Self::Store { reason: other.to_string(), retryable: other.is_retryable() },
         }
@@ -298,7 +305,7 @@ impl UtxoError {
             Self::DoubleSpend { .. } => "double_spend",
             Self::Immature { .. } => "immature",
             Self::NotNow { .. } => "not_now",
-            Self::Store { .. } => "store",
+            Self::Store { .. } | Self::Foreign { .. } => "store",
             Self::Full { .. } => "full",
             Self::Damaged { .. } => "damaged",
             Self::Files(_) | Self::File { .. } | Self::NoAnswer { .. } => "files",

@@ -278,8 +278,9 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     /// still due, not preserved, and spent by no live unmined transaction. Parents that stay learn of
     /// it with that step or before: from then on they say that their spender is pruned; and what is
     /// remembered of a record that none names is written with that step or before. What has a file or many rows
-    /// is left for [`UtxoStore::cut`], or is cut by this step already. Answers in the order of the keys, for as many as one step came to, which is at
-    /// least one: whoever asks goes on with the others, and knows meanwhile what went.
+    /// is left for [`UtxoStore::cut`], or is cut by this step already. Answers in the order of the keys, for as
+    /// many as one step came to, which is at least one: whoever asks goes on with the others, and knows meanwhile
+    /// what went.
     fn delete(
         &self,
         keys: Vec<Self::Key>,

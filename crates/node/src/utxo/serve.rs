@@ -21,7 +21,7 @@ use crate::security::{Guard, check_address, new_token};
 use crate::service::{NodeFile, listen};
 
 /// How long a database that is not there is waited for between two attempts, at first and at most.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// How long the parts of the service may take to end.
 const GRACE: Duration = Duration::from_secs(45);
 

@@ -262,7 +262,8 @@ fn a_database_that_is_none_ends_the_start_with_a_clear_error() {
     let other = rusqlite::Connection::open(&file).unwrap();
     other.execute_batch("CREATE TABLE meta (key TEXT, value TEXT); CREATE TABLE x (y)").unwrap();
     drop(other);
-    run(&home.data, serve).ends(7).complains("UTXO");
+    let told = run(&home.data, serve).ends(11).complains("is no");
+    assert!(told.err.contains("nothing was changed"), "{told:?}");
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     run(&home.data, serve).ends(7);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use secateur_core::Height;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::store::Kept;
 
@@ -108,14 +109,19 @@ pub struct Progress {
     pub done: Done,
     /// For how long the deleting phase has been going on.
     pub deleting: Duration,
+    /// For how long nothing of it has moved.
+    pub still: Duration,
 }
+
+/// Nothing moves if nothing did for so long: longer than a step takes.
+const STILL: Duration = Duration::from_secs(15);
 
 impl Progress {
     /// Records a second; nothing while none moves.
     pub fn rate(&self) -> Option<u64> {
         let millis = u64::try_from(self.deleting.as_millis()).unwrap_or(u64::MAX).max(1);
         let rate = self.looked_at().saturating_mul(1000) / millis;
-        (rate > 0).then_some(rate)
+        (rate > 0 && self.still < STILL).then_some(rate)
     }
 
     /// How much longer it takes at this rate.
@@ -134,36 +140,52 @@ impl Progress {
 
 /// A run's progress, shared with whoever asks.
 #[derive(Debug, Default)]
-pub(crate) struct Board(Mutex<Option<(Progress, Option<tokio::time::Instant>)>>);
+pub(crate) struct Board(Mutex<Option<Sheet>>);
+
+#[derive(Debug)]
+struct Sheet {
+    progress: Progress,
+    /// When its phase began, and when something last moved.
+    since: Instant,
+    moved: Instant,
+}
 
 impl Board {
     pub(crate) fn begin(&self, height: Height) {
-        *self.0.lock() = Some((Progress { height, ..Progress::default() }, None));
+        let (progress, now) = (Progress { height, ..Progress::default() }, Instant::now());
+        *self.0.lock() = Some(Sheet { progress, since: now, moved: now });
     }
 
     pub(crate) fn enter(&self, phase: Phase, due: u64) {
-        if let Some((progress, since)) = &mut *self.0.lock() {
-            (progress.phase, progress.due) = (phase, due);
-            *since = Some(tokio::time::Instant::now());
+        if let Some(sheet) = &mut *self.0.lock() {
+            (sheet.progress.phase, sheet.progress.due) = (phase, due);
+            sheet.since = Instant::now();
+            sheet.moved = sheet.since;
         }
     }
 
     pub(crate) fn count(&self, count: impl FnOnce(&mut Done)) {
-        if let Some((progress, _)) = &mut *self.0.lock() {
-            count(&mut progress.done);
+        if let Some(sheet) = &mut *self.0.lock() {
+            let before = sheet.progress.looked_at();
+            count(&mut sheet.progress.done);
+            if sheet.progress.looked_at() > before {
+                sheet.moved = Instant::now();
+            }
         }
     }
 
     pub(crate) fn look(&self) -> Option<Progress> {
         let board = self.0.lock();
-        let (progress, since) = board.as_ref()?;
-        let deleting = since.filter(|_| progress.phase == Phase::Delete);
-        let deleting = deleting.map_or(Duration::ZERO, |since| since.elapsed());
-        Some(Progress { deleting, ..progress.clone() })
+        let Sheet { progress, since, moved } = board.as_ref()?;
+        let (deleting, still) = match progress.phase {
+            Phase::Delete => (since.elapsed(), moved.elapsed()),
+            Phase::Preserve | Phase::Expire => (Duration::ZERO, Duration::ZERO),
+        };
+        Some(Progress { deleting, still, ..progress.clone() })
     }
 
     pub(crate) fn end(&self) -> Done {
-        self.0.lock().take().map(|(progress, _)| progress.done).unwrap_or_default()
+        self.0.lock().take().map(|sheet| sheet.progress.done).unwrap_or_default()
     }
 }
 
@@ -195,6 +217,9 @@ mod tests {
         // While nothing moves nobody knows.
         let still = Progress { done: Done::default(), ..progress };
         assert_eq!((still.rate(), still.eta()), (None, None));
+        let done = Done { deleted: 200, ..Done::default() };
+        let stands = Progress { done, still: STILL, ..still.clone() };
+        assert_eq!((stands.rate(), stands.eta()), (None, None));
         let uncounted =
             Progress { due: 0, done: Done { deleted: 200, ..Done::default() }, ..still };
         assert_eq!((uncounted.rate(), uncounted.eta()), (Some(100), None));

@@ -142,6 +142,12 @@ impl<S: UtxoStore> Service<S> {
         }
     }
 
+    /// A subscribed chain says where it is, or has not for long, and why.
+    pub(crate) fn chain_stands(&self, silent: Option<String>) {
+        self.0.state.lock().chain_silent = silent;
+        self.show();
+    }
+
     /// Keeps in mind whether new external files may go to their place.
     fn note_place(&self, seen: Result<Result<(), UtxoError>, Elapsed>) {
         let wrong = match seen {

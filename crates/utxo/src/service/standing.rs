@@ -105,6 +105,8 @@ pub(super) struct State {
     pub(super) doubted: Option<String>,
     /// Whether anything was heard of the chain since the start.
     pub(super) heard: bool,
+    /// Why a subscribed chain has not been heard for long.
+    pub(super) chain_silent: Option<String>,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
     /// Why external files cannot be written, and whether anybody looked.
@@ -191,30 +193,39 @@ impl State {
         }
         if self.misplaced > 0 {
             return Some(format!(
-                "{} due records stay, because the place of external files is not the one that their \
+                "{}, because the place of external files does not answer, or is not the one that their \
                  files are in: check utxo.files, and that the disk is mounted",
-                self.misplaced
+                stay(self.misplaced)
             ));
         }
         if self.stuck > 0 {
             let then =
                 if following.enabled { "it is tried again by itself" } else { "then prune again" };
             return Some(format!(
-                "{} due records stay, because their external files cannot be removed: see that utxo.files can be \
-                 written to; {then}",
-                self.stuck
+                "{}, because external files cannot be removed: see that utxo.files can be written to; {then}",
+                stay(self.stuck)
             ));
         }
         if !following.enabled {
             return None;
         }
         if following.awaits_chain && !self.heard {
-            return Some("nothing was heard of the chain since the start".into());
+            let why = self.chain_silent.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            return Some(format!("nothing was heard of the chain since the start{why}"));
+        }
+        if let Some(why) = &self.chain_silent {
+            return Some(format!(
+                "the chain has not been heard for long, and may be far ahead: {why}"
+            ));
         }
         let most = following.max_lag_blocks;
         let behind = lag(watch.head(), self.processed).filter(|behind| *behind > most)?;
         Some(format!("{behind} blocks behind the head; at most {most} are allowed"))
     }
+}
+
+fn stay(records: u64) -> String {
+    if records == 1 { "1 due record stays".into() } else { format!("{records} due records stay") }
 }
 
 /// Blocks between the two.

@@ -37,6 +37,8 @@ const HEIGHT: &str = "height";
 const SOON: Duration = Duration::from_millis(500);
 /// How long nothing more is told of what is passed over; it is counted all the while.
 const QUIET: Duration = Duration::from_secs(10);
+/// So many times what a chain may be silent, and its silence is told: until then it is only connected to anew.
+const LONG: u32 = 4;
 /// Notifications that are taken in before the chain is asked what came of them.
 const BURST: usize = 1_000;
 
@@ -49,13 +51,18 @@ pub async fn follow<S: UtxoStore>(
     let client =
         BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
     let told = Mutex::default();
-    let mut listener = Listener { service, options, client, head: None, heard: false, told };
+    let (head, heard, answered) = (None, false, None);
+    let mut listener = Listener { service, options, client, head, heard, answered, told };
     let listening = async {
         let mut pause = options.pauses.0;
         loop {
             listener.heard = false;
             let error = listener.session().await;
             service.metrics().chain_lost();
+            let long = options.silence.saturating_mul(LONG);
+            if listener.answered.is_none_or(|at| at.elapsed() > long) {
+                service.chain_stands(Some(error.bare()));
+            }
             // A chain that was heard begins with a short pause again.
             if listener.heard {
                 pause = options.pauses.0;
@@ -100,6 +107,8 @@ struct Listener<'a, S> {
     head: Option<Height>,
     /// Whether the connection that is there brought a notification.
     heard: bool,
+    /// When it last said where it is.
+    answered: Option<Instant>,
     /// When something that is passed over was last told, and how many were not since.
     told: Mutex<(Option<Instant>, u64)>,
 }
@@ -273,6 +282,8 @@ impl<S: UtxoStore> Listener<'_, S> {
         let in_doubt = persisted.is_some() && self.service.standing().borrow().persisted.is_none();
         let mined_set = best.mined_set && !in_doubt;
         self.tell(Event::Block { height: head, mined_set }).await?;
+        self.answered = Some(Instant::now());
+        self.service.chain_stands(None);
         let wait = if best.mined_set { self.options.silence } else { SOON };
         Ok(Instant::now() + wait.min(self.options.silence))
     }

@@ -1,5 +1,8 @@
 //! Connections break, and what happened meanwhile is made up for.
 
+use std::time::Duration;
+
+use secateur_utxo::teranode::ChainOptions;
 use tokio::net::TcpListener;
 
 use crate::world::{Rig, World, options};
@@ -36,6 +39,22 @@ async fn a_chain_that_was_down_is_found_again_with_what_it_did_meanwhile() {
     world.heard_by(2).await;
     world.block(71);
     rig.stands(|stands| stands.head == Some(71)).await;
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_chain_that_is_not_heard_for_long_is_told_until_it_is_heard_again() {
+    let world = World::at(5);
+    let serving = world.serve(0).await;
+    let silence = Duration::from_millis(50);
+    let rig = Rig::listening(ChainOptions { silence, ..options(&serving.url()) }).await;
+    rig.stands(|stands| stands.processed == Some(5) && stands.not_ready.is_none()).await;
+    let port = serving.end().await;
+    let told = rig.stands(|stands| stands.not_ready.is_some()).await.not_ready.unwrap();
+    assert!(told.contains("not been heard for long"), "{told}");
+    assert!(rig.service.ready().is_err());
+    let _serving = world.serve(port).await;
+    rig.stands(|stands| stands.not_ready.is_none()).await;
     rig.end().await;
 }
 

@@ -162,7 +162,7 @@ pub async fn what_stays_with_its_file_is_told_and_tried_again_at_the_same_height
     for _ in 0..2 {
         service.prune(trigger, go()).await.unwrap();
         assert!(is_here(store, 2).await);
-        assert!(service.ready().unwrap_err().contains("1 due records stay"));
+        assert!(service.ready().unwrap_err().contains("1 due record stays"));
         assert!(matches!(told().await.unwrap(), Heard::Trigger(_)), "there is something left");
     }
     bucket.stuck.lock().clear();

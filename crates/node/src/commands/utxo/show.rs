@@ -12,9 +12,9 @@ pub(super) fn records(number: u64) -> String {
     plural(number, "record")
 }
 
-/// Records that a plan finds due.
+/// Records that a plan finds due, those that are cut already too.
 pub(super) fn due(plan: &pb::PlanResponse) -> u64 {
-    plan.counts.as_ref().map_or(0, |counts| counts.due)
+    plan.counts.as_ref().map_or(0, |counts| counts.due.saturating_add(counts.cut))
 }
 
 pub(super) fn status(status: &pb::StatusResponse) -> String {
@@ -120,6 +120,13 @@ pub(super) fn plan(plan: &pb::PlanResponse) -> String {
                 count(plan.safe_height)
             ),
         );
+        if counts.cut > 0 {
+            let cut = records(counts.cut);
+            sheet.row(
+                "and",
+                format_args!("{cut} cut by an earlier run, if what is left of them can be removed"),
+            );
+        }
     } else {
         sheet.row("would go", "nothing: utxo.delete is off");
     }
@@ -164,16 +171,17 @@ pub(super) fn outcome(pruned: &pb::PruneResponse) -> Result<(), anyhow::Error> {
             for (reason, advice) in [
                 (
                     "files_missing",
-                    "their external files are not where they should be. Check utxo.files, and that the disk is \
-                     mounted",
+                    "the place of external files does not answer, or is not the one that their files are in. Check \
+                     utxo.files, and that the disk is mounted",
                 ),
                 (
                     "file_stays",
-                    "their external files cannot be removed. See that utxo.files can be written to, then prune again",
+                    "external files cannot be removed. See that utxo.files can be written to, then prune again",
                 ),
             ] {
                 if let Some(some) = kept(reason).filter(|some| *some > 0) {
-                    let told = format!("{} due for deletion stay: {advice}", records(some));
+                    let verb = if some == 1 { "stays" } else { "stay" };
+                    let told = format!("{} due for deletion {verb}: {advice}", records(some));
                     return Err(NodeError::FilesAway(told).into());
                 }
             }

@@ -46,7 +46,8 @@ pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
     let mut said = Vec::new();
     if record.cut {
         said.push(
-            "It is cut: its file and its rows are being removed, and nothing brings it back."
+            "It is cut, and nothing brings it back: what is left of it, its file first, goes with the next run, \
+             and stays as long as that cannot be removed."
                 .to_owned(),
         );
     }
