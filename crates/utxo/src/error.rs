@@ -237,7 +237,9 @@ impl From<SqlError> for UtxoError {
             SqlError::Full { reason } => Self::Full { reason },
             SqlError::Refused(reason) => Self::Foreign { reason },
             SqlError::Unreadable { reason } => Self::damaged("the records", reason),
-            other => Self::Store { reason: other.to_string(), retryable: other.is_retryable() },
+            other @ SqlError::Failed { .. } => {
+                Self::Store { reason: other.to_string(), retryable: other.is_retryable() }
+            }
         }
     }
 }
