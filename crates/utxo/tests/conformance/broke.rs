@@ -248,7 +248,8 @@ where
     let home = open(RULES).await;
     let store = &home.store;
     coins(store, 3).await;
-    add(store, 6, (2..5).map(|n| external(pays(n, &[(1, n as u32 - 2)], 1))).collect()).await;
+    let spends = (2..5).zip(0..).map(|(n, coin)| external(pays(n, &[(1, coin)], 1)));
+    add(store, 6, spends.collect()).await;
     add(store, 6, (2..5).map(|n| pays(10 + n, &[(n, 0)], 1)).collect()).await;
     mine(store, 7, &[2, 3, 4, 12, 13, 14]).await;
     let sweep = Sweep { height: 17, external: true };
