@@ -151,7 +151,12 @@ impl ExternalFiles {
 
     /// Whether a transaction's file is there.
     pub async fn has(&self, txid: TxId, kind: FileKind) -> Result<bool, UtxoError> {
-        Ok(self.objects.size(&key(txid, kind)).await?.is_some())
+        Ok(self.size(txid, kind).await?.is_some())
+    }
+
+    /// How many bytes a transaction's file has, if it is there.
+    pub async fn size(&self, txid: TxId, kind: FileKind) -> Result<Option<u64>, UtxoError> {
+        Ok(self.objects.size(&key(txid, kind)).await?)
     }
 
     /// Removes a transaction's file. Where it is not there, the other kind is looked for: a record

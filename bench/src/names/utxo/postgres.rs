@@ -90,6 +90,21 @@ async fn fill(client: &Client, shape: Shape) -> Result<()> {
     Ok(())
 }
 
+/// Rows that anybody in the database of a connection has read by scanning a table of records from end to end.
+async fn read_by_scanning(client: &Client) -> Result<i64> {
+    // What a session did is counted when it ends.
+    let others = "select count(*) from pg_stat_activity \
+        where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
+    let mut patience = 0..500;
+    while client.query_one(others, &[]).await?.get::<_, i64>(0) > 0 {
+        ensure!(patience.next().is_some(), "the sessions of a prune do not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let read = "select sum(seq_tup_read)::bigint from pg_stat_user_tables \
+        where relname in ('utxo_txs', 'utxo_spender_pages', 'utxo_holds')";
+    Ok(client.query_one(read, &[]).await?.get(0))
+}
+
 impl Filled {
     pub async fn new(shape: Shape) -> Result<Self> {
         let server = Postgres::start().await?;
@@ -130,7 +145,11 @@ impl Filled {
         prune(&store, self.shape, defensive).await?;
         // Whatever was acknowledged early is on the disk when this is.
         client.batch_execute("select pg_current_xact_id()").await?;
-        Ok(began.elapsed())
+        let took = began.elapsed();
+        drop(store);
+        let read = read_by_scanning(&client).await?;
+        ensure!(read == 0, "{read} rows were read by scanning a whole table");
+        Ok(took)
     }
 
     /// A store on a copy.

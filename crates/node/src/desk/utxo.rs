@@ -91,7 +91,7 @@ impl UtxoDesk {
         let (stop, stopping) = watch::channel(false);
         let opening = utxo::Opening {
             settings: &config.utxo,
-            message_bytes: MAX_ANSWER,
+            message_bytes: (MAX_ANSWER, usize::MAX),
             guard: None,
             stop: stopping,
         };

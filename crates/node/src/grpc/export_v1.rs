@@ -51,7 +51,7 @@ impl export_server::Export for Export {
                 chunks: reply.chunks.into_iter().map(convert::chunk).collect(),
                 next_cursor: reply.next_cursor.map(convert::cursor_out),
             };
-            held(&node, reply)
+            held(&node.rooms, reply)
         });
         asked.await.map_err(|error| status::export(&error))
     }

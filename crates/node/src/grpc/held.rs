@@ -15,11 +15,16 @@ use tonic::codegen::http;
 use tonic::{Response, Status};
 
 use super::connections::Peer;
-use crate::service::{ApiError, Node, Room};
+use crate::service::{ApiError, Room, Rooms};
 
 /// A message with the room that it takes.
-pub(super) fn held<T: Message>(node: &Node, message: T) -> Result<Response<T>, ApiError> {
-    let room = node.rooms.take(message.encoded_len())?;
+pub(super) fn held<T: Message>(rooms: &Rooms, message: T) -> Result<Response<T>, ApiError> {
+    within(rooms.empty(), message)
+}
+
+/// A message with its room, which may be large enough already.
+pub(super) fn within<T: Message>(mut room: Room, message: T) -> Result<Response<T>, ApiError> {
+    room.grow(message.encoded_len())?;
     let mut response = Response::new(message);
     response.extensions_mut().insert(Arc::new(room));
     Ok(response)

@@ -42,7 +42,7 @@ impl History {
         &self,
         question: impl FnOnce(&Node) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let asked = self.node.look(move |node| held(node, question(node)?)).await;
+        let asked = self.node.look(move |node| held(&node.rooms, question(node)?)).await;
         asked.map_err(|error| status::history(&error))
     }
 

@@ -10,8 +10,8 @@ use super::ApiError;
 /// Memory is counted in pieces of 4 KiB.
 const PIECE: usize = 4 << 10;
 
-/// The memory of all answers.
-#[derive(Debug)]
+/// The memory of all answers. Clones share it.
+#[derive(Debug, Clone)]
 pub(crate) struct Rooms(Arc<Semaphore>);
 
 /// The memory of one answer, which is given back when this is dropped.

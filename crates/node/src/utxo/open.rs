@@ -19,7 +19,7 @@ use tonic::service::RoutesBuilder;
 
 use super::Place;
 use crate::config::{ArchivePlace, RecordsIn, UtxoSettings};
-use crate::grpc::utxo::{Api, Line};
+use crate::grpc::utxo::{Api, Line, Sizes};
 use crate::security::Guard;
 
 /// How long a place of files may take to be opened.
@@ -47,8 +47,8 @@ pub(crate) struct Opened {
 /// What differs between those who open.
 pub(crate) struct Opening<'a> {
     pub(crate) settings: &'a UtxoSettings,
-    /// The longest message of its calls.
-    pub(crate) message_bytes: usize,
+    /// The longest message of its calls, and how many bytes of them are in memory at a time.
+    pub(crate) message_bytes: (usize, usize),
     /// Whose audit log tells of changes.
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -111,8 +111,9 @@ async fn with_store<S: UtxoStore>(
     let awaits_chain = serving && settings.chain.is_some();
     let following = Following { awaits_chain, ..settings.following.clone() };
     let service = Service::open(pruner, following, metrics).await?;
-    let api =
-        Api::new(service.clone(), guard, stop.clone(), (settings.inline_bytes, message_bytes));
+    let (message, together) = message_bytes;
+    let sizes = Sizes { inline: settings.inline_bytes, message, together };
+    let api = Api::new(service.clone(), guard, stop.clone(), sizes);
     let counted = service.clone();
     Ok(Opened {
         line: api.line(),

@@ -2,10 +2,13 @@
 
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::trigger_request::Event;
+use tokio::time::timeout;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
 use tonic::{Code, Request};
 
 use crate::tool::run;
-use crate::utxo_rig::{Home, block, coinbase, id, label, shown, spend};
+use crate::utxo_rig::{Home, PATIENCE, block, coinbase, id, label, shown, spend};
 
 #[tokio::test]
 async fn each_refused_transaction_says_why_and_the_others_are_made() {
@@ -382,4 +385,46 @@ async fn a_log_that_cannot_be_written_costs_its_lines_and_nothing_else() {
     let term = std::process::Command::new("kill").arg(service.id().to_string()).status();
     assert!(term.unwrap().success());
     assert_eq!(service.wait().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_to_wait() {
+    let limits = "inline_bytes = 16\n[limits]\nanswer_bytes = \"2MiB\"\ntimeout_seconds = 2";
+    let home = Home::new(limits);
+    let served = home.serve("");
+    let large = |n, bytes| pb::NewTransaction { body: vec![3; bytes].into(), ..coinbase(n, 1, 1) };
+    assert_eq!(served.create(1, vec![large(1, 900_000)]).await, ["OUTCOME_NEW"]);
+    let create = |bytes| {
+        let transactions = vec![large(2, bytes)];
+        served.asked(pb::CreateRequest { height: 1, transactions })
+    };
+    let refused = served.store().create(create(3 << 20)).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused)), (Code::InvalidArgument, "malformed".into()));
+    assert!(refused.message().contains("limits.answer_bytes"), "{refused}");
+    let request = || pb::GetRequest { txid: id(1).to_vec().into(), body: true };
+    let endpoint = Endpoint::from_shared(format!("http://{}", served.grpc)).unwrap();
+    let channel = endpoint.initial_stream_window_size(1_000).connect().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<pb::GetRequest, pb::GetResponse>::default();
+        let path = PathAndQuery::from_static("/secateur.utxo.v1.Store/Get");
+        // Its answer begins, and is not read.
+        let answer = grpc.server_streaming(served.asked(request()), path, codec).await;
+        waiting.push(answer.unwrap().into_inner());
+    }
+    let overloaded = (Code::ResourceExhausted, "overloaded".to_owned());
+    let refused = served.store().get(served.asked(request())).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused)), overloaded);
+    let refused = served.store().create(create(900_000)).await.unwrap_err();
+    assert_eq!((refused.code(), label(&refused)), overloaded);
+    assert!(!served.is_here(2).await, "what is short is answered");
+    // Their connection is closed, and there is room again.
+    let freed = async { while served.store().create(create(900_000)).await.is_err() {} };
+    timeout(PATIENCE, freed).await.expect("room again, in time");
+    for mut answer in waiting {
+        assert!(answer.message().await.is_err(), "its connection was closed");
+    }
+    served.stop();
 }

@@ -34,7 +34,9 @@ async fn history(seed: u64) -> u64 {
     let files = ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let records = Memory::new(move |_| rng.next_u32().is_multiple_of(8).then_some(Trouble::Late));
-    Box::pin(play(seed, Engine { records, rules: rules(&numbers(seed)) }, files)).await
+    let store = Engine { records, rules: rules(&numbers(seed)) };
+    let again = store.clone();
+    Box::pin(play(seed, store, files, async || again.clone())).await
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub enum Skip {
     TooFar,
     /// What the store knows of a persister could not be read.
     StoreUnreachable,
+    /// Records wait for a persister, and none has ever reported.
+    PersisterUnheard,
 }
 
 impl Skip {
@@ -56,6 +58,7 @@ impl Skip {
             Self::NotAhead => "not_ahead",
             Self::TooFar => "too_far",
             Self::StoreUnreachable => "store_unreachable",
+            Self::PersisterUnheard => "persister_unheard",
         }
     }
 }

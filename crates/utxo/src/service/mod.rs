@@ -15,10 +15,10 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::UtxoError;
-use crate::events::{Event, Latest, Watch};
+use crate::events::{Event, Latest, TriggerMode, Watch};
 use crate::files::ExternalFiles;
 use crate::metrics::Metrics;
-use crate::pruner::{Job, Outcome, Plan, Pruner, Skip, Trigger};
+use crate::pruner::{Job, Outcome, Plan, Pruner, SafeMode, Skip, Trigger};
 use crate::store::{Counts, UtxoStore};
 use crate::types::{Record, TxId};
 
@@ -217,6 +217,7 @@ impl<S: UtxoStore> Service<S> {
             return Ok(Trigger { persisted: Some(told.min(now)), ..trigger });
         }
         match height_note(self.0.pruner.store(), PERSISTED).await {
+            Ok(None) if self.awaits_persister(trigger) => Err(Skip::PersisterUnheard),
             Ok(None) => Ok(trigger),
             Ok(Some(height)) => {
                 *self.0.noted.lock().await = Some(height);
@@ -308,9 +309,28 @@ impl<S: UtxoStore> Service<S> {
         height.or_else(|| watch.head()).map(|height| watch.at(height))
     }
 
+    /// Whether nothing can go, because records wait for a persister and none has ever reported.
+    fn awaits_persister(&self, trigger: Trigger) -> bool {
+        let following = &self.0.following;
+        let waits = following.mode == TriggerMode::Persisted && !following.persister_absent;
+        let is_bound = self.0.pruner.settings().safe != SafeMode::Trigger;
+        waits && is_bound && trigger.persisted.is_none()
+    }
+
+    /// Up to which height records may go in a run that begins now.
+    pub fn safe_height(&self, trigger: Trigger) -> Height {
+        if self.awaits_persister(trigger) {
+            return 0;
+        }
+        let pruner = &self.0.pruner;
+        pruner.settings().safe_height(&pruner.store().rules(), trigger)
+    }
+
     /// What a run would do.
     pub async fn plan(&self, trigger: Trigger) -> Result<Plan, UtxoError> {
-        self.0.pruner.plan(trigger).await
+        let plan = self.0.pruner.plan(trigger).await?;
+        let unheard = self.awaits_persister(trigger).then(|| Skip::PersisterUnheard.name());
+        Ok(Plan { skip: plan.skip.or(unheard), ..plan })
     }
 
     /// How it stands.

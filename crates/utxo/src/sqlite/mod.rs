@@ -16,7 +16,6 @@ mod sweep;
 #[cfg(test)]
 mod plans;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +24,7 @@ use std::time::{Duration, Instant};
 use secateur_core::Height;
 use secateur_sql::SqlError;
 use secateur_sql::sqlite::{Sqlite, SqliteReader};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 use crate::UtxoError;
 use crate::pruner::Job;
@@ -34,6 +33,7 @@ use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmine
 use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
 
 use log::Log;
+use read::Settled;
 
 /// Past jobs that are kept.
 const JOBS: usize = 10;
@@ -111,14 +111,25 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&mut rusqlite::Connection) -> Result<T, UtxoError> + Send + 'static,
     ) -> Result<T, UtxoError> {
-        let _turn = self.turn().await;
-        self.durable.write(work).await
+        self.write_on(&self.durable, work).await
     }
 
-    /// A turn to write. Whoever sweeps meanwhile makes room.
-    async fn turn(&self) -> MutexGuard<'_, ()> {
-        let _waits = Waits::new(&self.waiting);
-        self.turn.lock().await
+    /// Does some work in its turn. Whoever sweeps meanwhile makes room. The turn is kept until the work has ended,
+    /// also if nobody is interested any more.
+    async fn write_on<T: Send + 'static>(
+        &self,
+        connection: &Sqlite,
+        work: impl FnOnce(&mut rusqlite::Connection) -> Result<T, UtxoError> + Send + 'static,
+    ) -> Result<T, UtxoError> {
+        let waits = Waits::new(&self.waiting);
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        drop(waits);
+        connection
+            .write(move |connection| {
+                let _turn = turn;
+                work(connection)
+            })
+            .await
     }
 }
 
@@ -271,15 +282,9 @@ impl UtxoStore for SqliteStore {
     ) -> Result<Vec<bool>, UtxoError> {
         self.reader()
             .read(move |connection| {
-                let mut settled = HashMap::new();
+                let mut settled = Settled::new(batch);
                 keys.into_iter()
-                    .map(|id| {
-                        // What is remembered of spenders is bounded, whatever the fan-out is.
-                        if settled.len() > batch {
-                            settled.clear();
-                        }
-                        read::unstable(connection, id, deep, &mut settled)
-                    })
+                    .map(|id| read::unstable(connection, id, deep, &mut settled))
                     .collect()
             })
             .await
@@ -290,7 +295,6 @@ impl UtxoStore for SqliteStore {
         // Where the log cannot be put back, nothing more goes into it.
         self.log.tend().await?;
         let waiting = Arc::clone(&self.waiting);
-        // It is kept until the transaction has ended, also if nobody is interested any more.
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let work = move |connection: &mut rusqlite::Connection| {
             let _turn = turn;
@@ -327,9 +331,8 @@ impl UtxoStore for SqliteStore {
         while gone == 0 && !keys.is_empty() {
             let (keys, waiting) = (Arc::clone(&keys), Arc::clone(&self.waiting));
             let is_enough = move || waiting.load(Ordering::Relaxed) > 0;
-            let _turn = self.turn().await;
             let work = move |connection: &mut _| sweep::finish(connection, &keys, is_enough);
-            gone = self.sweeper.write(work).await?;
+            gone = self.write_on(&self.sweeper, work).await?;
         }
         Ok(gone)
     }
@@ -389,5 +392,33 @@ impl UtxoStore for SqliteStore {
 
     async fn jobs(&self) -> Result<Vec<Job>, UtxoError> {
         self.reader().read(read::jobs).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_turn_lasts_until_its_work_has_ended_also_if_nobody_waits_for_it_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("utxo.sqlite"), Rules::default()).unwrap();
+        let (begins, begun) = tokio::sync::oneshot::channel();
+        let (end, ends) = std::sync::mpsc::channel();
+        let its = store.clone();
+        let written = tokio::spawn(async move {
+            let work = move |_: &mut _| {
+                begins.send(()).unwrap();
+                ends.recv().unwrap();
+                Ok(())
+            };
+            its.write_on(&its.sweeper, work).await
+        });
+        begun.await.unwrap();
+        written.abort();
+        assert!(written.await.unwrap_err().is_cancelled());
+        assert!(store.turn.try_lock().is_err(), "its work is under way");
+        end.send(()).unwrap();
+        store.set_note("another", "turn").await.unwrap();
     }
 }

@@ -192,13 +192,32 @@ fn spenders(
     Ok(())
 }
 
+/// What was found out about spenders. It is bounded, whatever the fan-out is.
+pub(super) struct Settled {
+    known: HashMap<TxId, bool>,
+    most: usize,
+}
+
+impl Settled {
+    pub(super) fn new(most: usize) -> Self {
+        Self { known: HashMap::new(), most }
+    }
+
+    fn remember(&mut self, spender: TxId, is_settled: bool) {
+        if self.known.len() >= self.most {
+            self.known.clear();
+        }
+        self.known.insert(spender, is_settled);
+    }
+}
+
 /// Whether a record has a spender that is not settled. What was found out about a spender is kept for
-/// the rest of the batch.
+/// those that follow.
 pub(super) fn unstable(
     connection: &Connection,
     id: i64,
     deep: Option<Height>,
-    settled: &mut HashMap<TxId, bool>,
+    settled: &mut Settled,
 ) -> Result<bool, UtxoError> {
     let mut unstable = false;
     let deep = deep.map(codec::stored).transpose()?;
@@ -208,7 +227,7 @@ pub(super) fn unstable(
             let is_settled = match slot {
                 Slot::Unspent | Slot::Pruned { .. } => true,
                 Slot::Spent { by, .. } => {
-                    if let Some(known) = settled.get(&by) {
+                    if let Some(known) = settled.known.get(&by) {
                         *known
                     } else {
                         let mined: Option<Option<i64>> = statement
@@ -220,7 +239,7 @@ pub(super) fn unstable(
                             None => true,
                             Some(mined) => mined.is_some_and(|mined| Some(mined) <= deep),
                         };
-                        settled.insert(by, is_deep);
+                        settled.remember(by, is_deep);
                         is_deep
                     }
                 }

@@ -5,6 +5,7 @@
 //! transactions are set mined, the chain is asked; so that a burst of notifications is one question, and
 //! one that is lost is made up for by the next look.
 
+use std::iter::{from_fn, once};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -51,8 +52,9 @@ pub async fn follow<S: UtxoStore>(
     let client =
         BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
     let told = Mutex::default();
-    let (head, heard, answered) = (None, false, None);
-    let mut listener = Listener { service, options, client, head, heard, answered, told };
+    let (head, has_persister, heard, answered) = (None, false, false, None);
+    let mut listener =
+        Listener { service, options, client, head, has_persister, heard, answered, told };
     let listening = async {
         let mut pause = options.pauses.0;
         loop {
@@ -80,12 +82,12 @@ pub async fn follow<S: UtxoStore>(
 }
 
 /// What a persister has written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Persister {
     /// It has to be asked for.
     Ask,
-    /// It was told, or nothing was.
-    Told(Option<Height>),
+    /// It was told: these heights, in this order.
+    Told(Vec<Height>),
 }
 
 /// What some notifications say.
@@ -93,9 +95,7 @@ enum Persister {
 struct News {
     /// Something is new about blocks.
     blocks: bool,
-    /// A height that a persister reported, past what is known to be the chain's top.
-    persisted: Option<Height>,
-    /// Those that are not, in their order.
+    /// What a persister reported.
     reported: Vec<Height>,
 }
 
@@ -105,6 +105,8 @@ struct Listener<'a, S> {
     client: BlockchainApiClient<Channel>,
     /// The chain's top, as it last said.
     head: Option<Height>,
+    /// Whether the chain has a persister, as far as it told.
+    has_persister: bool,
     /// Whether the connection that is there brought a notification.
     heard: bool,
     /// When it last said where it is.
@@ -145,12 +147,17 @@ impl<S: UtxoStore> Listener<'_, S> {
                 told = hear(&mut stream) => {
                     let Some(first) = told.map_err(broken)? else { return Ok(()) };
                     self.heard = true;
-                    let news = self.take_in(first, &mut stream)?;
-                    for height in news.reported {
-                        self.persisted(height).await?;
-                    }
-                    if news.blocks || news.persisted.is_some() {
-                        next_look = self.look(Persister::Told(news.persisted)).await?;
+                    let News { blocks, reported } = self.take_in(first, &mut stream)?;
+                    // The chain may have moved on since it was asked; or this is a lie.
+                    let asks = blocks || reported.iter().any(|height| Some(*height) > self.head);
+                    if asks {
+                        let is_open = reported.is_empty() && self.is_in_doubt();
+                        let told = Persister::Told(reported);
+                        next_look = self.look(if is_open { Persister::Ask } else { told }).await?;
+                    } else {
+                        for height in reported {
+                            self.persisted(height).await?;
+                        }
                     }
                 }
                 () = tokio::time::sleep_until(next_look) => {
@@ -167,29 +174,22 @@ impl<S: UtxoStore> Listener<'_, S> {
         stream: &mut Option<Streaming<Notification>>,
     ) -> Result<News, Failed> {
         let mut news = News::default();
-        let mut next = Some(first);
-        for _ in 0..BURST {
-            let Some(told) = next.take() else { break };
+        let ready = || match stream.as_mut()?.message().now_or_never()? {
+            Ok(told) => told.map(Ok),
+            Err(status) => Some(Err(status)),
+        };
+        for told in burst(Ok(first), ready) {
+            let told = told.map_err(broken)?;
             match NotificationType::try_from(told.r#type) {
                 Ok(NotificationType::Block) => {
                     // Which block is on top the chain is asked.
                     news.blocks |= self.height_of(&told).is_some();
                 }
                 Ok(NotificationType::BlockMinedUnset) => news.blocks = true,
-                Ok(NotificationType::BlockPersisted) => match self.height_of(&told) {
-                    // The chain may have moved on since it was asked; or this is a lie.
-                    Some(height) if Some(height) > self.head => news.persisted = Some(height),
-                    Some(height) => news.reported.push(height),
-                    None => {}
-                },
+                Ok(NotificationType::BlockPersisted) => news.reported.extend(self.height_of(&told)),
                 // What the node as a whole is doing, and what nobody here knows.
                 Ok(_) | Err(_) => {}
             }
-            next = match stream.as_mut().and_then(|stream| stream.message().now_or_never()) {
-                Some(Ok(told)) => told,
-                Some(Err(status)) => return Err(broken(status)),
-                None => None,
-            };
         }
         Ok(news)
     }
@@ -230,7 +230,8 @@ impl<S: UtxoStore> Listener<'_, S> {
     }
 
     /// A persister's height: it never goes back, and never past the chain's top.
-    async fn persisted(&self, height: Height) -> Result<(), Failed> {
+    async fn persisted(&mut self, height: Height) -> Result<(), Failed> {
+        self.has_persister = true;
         let kind = NotificationType::BlockPersisted.into();
         let known = self.service.standing().borrow().persisted;
         if self.head.is_none_or(|head| height > head) {
@@ -258,29 +259,49 @@ impl<S: UtxoStore> Listener<'_, S> {
         Ok(())
     }
 
+    /// Whether anything is to wait for a persister.
+    fn follows_persister(&self) -> bool {
+        !self.service.following().persister_absent
+    }
+
+    /// Whether there is a persister, and nobody knows how far it is.
+    fn is_in_doubt(&self) -> bool {
+        let unknown = self.service.standing().borrow().persisted.is_none();
+        self.has_persister && unknown && self.follows_persister()
+    }
+
     /// Asks where the chain is. Answers when to look again.
     async fn look(&mut self, persister: Persister) -> Result<Instant, Failed> {
         let timeout = self.options.timeout;
-        let persisted = match persister {
-            Persister::Ask => self.ask_persisted().await?,
-            Persister::Told(height) => height,
+        let asked = match persister {
+            Persister::Ask if self.follows_persister() => self.ask_persisted().await?,
+            Persister::Ask | Persister::Told(_) => None,
         };
         let best = in_time(WHAT, timeout, self.client.get_best_block_header(())).await?;
         let head = Height::from(best.height);
         self.head = Some(head);
         // What is persisted is judged by where the chain is, and whether a block counts by what is persisted.
         self.tell(Event::Block { height: head, mined_set: false }).await?;
-        match (persister, persisted) {
-            // The state itself may go back: a persister that begins anew has to be waited for.
-            (Persister::Ask, Some(height)) if height <= head => {
-                self.tell(Event::Persisted { height }).await?;
+        match persister {
+            Persister::Told(heights) => {
+                for height in heights {
+                    self.persisted(height).await?;
+                }
             }
-            (_, Some(height)) => self.persisted(height).await?,
-            (_, None) => {}
+            Persister::Ask => {
+                self.has_persister = asked.is_some();
+                match asked {
+                    // The state itself may go back: a persister that begins anew has to be waited for.
+                    Some(height) if height <= head => {
+                        self.tell(Event::Persisted { height }).await?;
+                    }
+                    Some(height) => self.persisted(height).await?,
+                    None => {}
+                }
+            }
         }
-        // There is a persister, and nobody knows how far it is: blocks set nothing off.
-        let in_doubt = persisted.is_some() && self.service.standing().borrow().persisted.is_none();
-        let mined_set = best.mined_set && !in_doubt;
+        // Blocks set nothing off then.
+        let mined_set = best.mined_set && !self.is_in_doubt();
         self.tell(Event::Block { height: head, mined_set }).await?;
         self.answered = Some(Instant::now());
         self.service.chain_stands(None);
@@ -308,6 +329,11 @@ impl<S: UtxoStore> Listener<'_, S> {
         let height = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | Height::from(*byte));
         Ok(Some(height))
     }
+}
+
+/// What is looked at together: the first and what else has come. Nothing is taken that is not looked at.
+fn burst<T>(first: T, ready: impl FnMut() -> Option<T>) -> impl Iterator<Item = T> {
+    once(first).chain(from_fn(ready).take(BURST - 1))
 }
 
 /// Whether an answer means that there is no such state. A chain of this shape has no code for that, and
@@ -339,6 +365,16 @@ async fn hear(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_what_comes_at_once_is_taken_and_not_looked_at() {
+        let mut waiting = 1..2_500;
+        let mut together = Vec::new();
+        while let Some(first) = waiting.next() {
+            together.push(burst(first, || waiting.next()).count());
+        }
+        assert_eq!(together, [BURST, BURST, 499]);
+    }
 
     #[test]
     fn only_a_chain_that_answers_can_say_that_a_state_is_absent() {

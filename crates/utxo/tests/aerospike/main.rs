@@ -65,8 +65,10 @@ async fn history(seed: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("files").to_str().unwrap().parse().unwrap();
     let files = ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap();
-    let store = open_at(&format!("e2e_history_{seed}"), rules(&numbers(seed))).await;
-    let pruned = Box::pin(play(seed, store.clone(), files)).await;
+    let rules = rules(&numbers(seed));
+    let store = open_at(&format!("e2e_history_{seed}"), rules).await;
+    let reopen = async || AerospikeStore::open(&store.address(), rules).await.unwrap();
+    let pruned = Box::pin(play(seed, store.clone(), files, reopen)).await;
     store.erase().await.unwrap();
     pruned
 }

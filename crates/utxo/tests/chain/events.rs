@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use secateur_utxo::Following;
 use secateur_utxo::teranode::ChainOptions;
 
 use crate::world::{Rig, World, notification, options};
@@ -77,6 +78,27 @@ async fn a_block_counts_once_its_transactions_are_set_mined_without_another_word
     world.set(|chain| chain.mined_set = true);
     rig.stands(|stands| stands.processed == Some(6)).await;
     rig.end().await;
+}
+
+#[tokio::test]
+async fn a_persister_that_is_configured_absent_keeps_no_block_back_whatever_its_state() {
+    for state in [vec![5, 0, 0, 0], vec![255; 4], vec![1, 2, 3]] {
+        let world = World::at(50);
+        world.set(|chain| chain.persister = Some(state));
+        let serving = world.serve(0).await;
+        let following = Following { persister_absent: true, ..Following::default() };
+        let rig = Rig::listening_as(following, options(&serving.url())).await;
+        rig.stands(|stands| stands.processed == Some(50)).await;
+        world.heard_by(1).await;
+        world.set(|chain| (chain.head, chain.mined_set) = (51, false));
+        world.tell(&notification(2, Some("51")));
+        rig.stands(|stands| stands.head == Some(51)).await;
+        world.persisted(7);
+        world.set(|chain| chain.mined_set = true);
+        let stands = rig.stands(|stands| stands.processed == Some(51)).await;
+        assert_eq!(stands.persisted, None);
+        rig.end().await;
+    }
 }
 
 #[tokio::test]

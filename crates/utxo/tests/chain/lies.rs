@@ -106,6 +106,26 @@ async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_doubt_about_a_persister_outlasts_the_next_block() {
+    let world = World::at(50);
+    world.set(|chain| chain.persister = Some(vec![255; 4]));
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    world.heard_by(1).await;
+    for height in [51, 52] {
+        world.block(height);
+        let stands = rig.stands(|stands| stands.head == Some(height.into())).await;
+        assert_eq!((stands.processed, stands.persisted), (None, None));
+    }
+    // A block asks for the state again.
+    world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
+    world.block(53);
+    let stands = rig.stands(|stands| stands.processed.is_some()).await;
+    assert_eq!((stands.processed, stands.persisted), (Some(40), Some(40)));
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn a_top_that_jumps_is_not_believed_until_it_comes_back() {
     let world = World::at(50);
     let serving = world.serve(0).await;

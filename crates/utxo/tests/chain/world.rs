@@ -241,7 +241,12 @@ impl Rig {
 
     /// A service that listens and prunes.
     pub async fn listening(options: ChainOptions) -> Self {
-        let mut rig = Self::open(Following::default(), None).await;
+        Self::listening_as(Following::default(), options).await
+    }
+
+    /// The same with settings of its own.
+    pub async fn listening_as(following: Following, options: ChainOptions) -> Self {
+        let mut rig = Self::open(following, None).await;
         let (service, stopping) = (rig.service.clone(), rig.stop.subscribe());
         rig.tasks.push(tokio::spawn(async move {
             follow(&service, &options, stopping).await.unwrap();

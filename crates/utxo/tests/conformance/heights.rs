@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secateur_utxo::{
-    Event, Following, Heard, Metrics, Pruner, Rules, Service, Skip, Trigger, UtxoStore,
+    Event, Following, Heard, Metrics, Pruner, Rules, Service, Skip, Trigger, TriggerMode, UtxoStore,
 };
 use tokio::sync::watch;
 
@@ -90,6 +90,29 @@ where
     prune(&third, Trigger { height: 20, persisted: None }).await.unwrap();
     let stands = third.standing().borrow().clone();
     assert_eq!((stands.heard, stands.persisted), (false, Some(11)), "{stands:?}");
+}
+
+pub async fn where_records_wait_for_a_persister_nothing_goes_before_it_reports<S, F>(
+    open: impl Fn(Rules) -> F,
+) where
+    S: UtxoStore,
+    F: Future<Output = Home<S>>,
+{
+    let home = open(RULES).await;
+    let store = &home.store;
+    two_due(store).await;
+    let following = Following { mode: TriggerMode::Persisted, ..Following::default() };
+    let service = service_that(store, following).await;
+    block(&service, 20).await;
+    let by_hand = service.trigger_at(Some(20)).unwrap();
+    assert_eq!(service.plan(by_hand).await.unwrap().skip, Some("persister_unheard"));
+    assert_eq!(service.safe_height(by_hand), 0);
+    assert_eq!(prune(&service, by_hand).await, Err(Skip::PersisterUnheard));
+    assert!(is_here(store, 2).await && is_here(store, 3).await);
+    service.hear(Event::Persisted { height: 17 }).await.unwrap();
+    let by_hand = service.trigger_at(Some(20)).unwrap();
+    assert_eq!(service.plan(by_hand).await.unwrap().skip, None);
+    assert_eq!(prune(&service, by_hand).await, Ok(1));
 }
 
 pub async fn a_run_that_waited_deletes_nothing_beyond_a_persister_that_began_anew<S, F>(

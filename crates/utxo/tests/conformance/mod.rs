@@ -71,6 +71,7 @@ macro_rules! conformance {
         conformance!(@cases $open, [$(#[$how])?], heights: [
             what_a_persister_reported_outlives_a_restart_also_without_a_run,
             a_persister_binds_every_service_on_the_store,
+            where_records_wait_for_a_persister_nothing_goes_before_it_reports,
             a_run_that_waited_deletes_nothing_beyond_a_persister_that_began_anew,
             a_persister_that_catches_up_below_a_prune_by_hand_sets_runs_off,
             a_height_far_above_what_is_known_is_not_believed,

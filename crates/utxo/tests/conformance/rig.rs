@@ -146,6 +146,8 @@ pub enum When {
     After,
     /// It never ends, and keeps a turn until it is given up.
     Keeps,
+    /// It is done, and nobody ever hears of it.
+    Dies,
     /// Nothing is done, once somebody keeps the turn.
     OnceKept,
     /// It is done once the turn is given up.
@@ -194,6 +196,11 @@ impl<S: UtxoStore> Faulty<S> {
         }
     }
 
+    /// Waits until a call never ends.
+    pub async fn stands_still(&self) {
+        self.turn.kept.notified().await;
+    }
+
     /// With every chunk a step of its own.
     pub fn apart(self) -> Self {
         Self { apart: true, ..self }
@@ -213,6 +220,11 @@ impl<S: UtxoStore> Faulty<S> {
             Some(When::After) => work.await.and(Err(failure())),
             Some(When::Keeps) => {
                 let _keeper = Keeper(&self.turn);
+                self.turn.kept.notify_one();
+                std::future::pending().await
+            }
+            Some(When::Dies) => {
+                drop(work.await);
                 self.turn.kept.notify_one();
                 std::future::pending().await
             }

@@ -402,7 +402,9 @@ where
     }
     let jobs = store.jobs().await.unwrap();
     assert_eq!(jobs.first(), Some(&job(1499)));
-    assert!(jobs.len() == 10 || jobs.len() == 1000, "{}", jobs.len());
+    // Aerospike keeps more of them than the others.
+    let is_sql = store.address().contains("sqlite") || store.address().contains("postgres");
+    assert_eq!(jobs.len(), if is_sql { 10 } else { 1000 }, "{}", store.address());
     assert!(jobs.windows(2).all(|two| two[0].height == two[1].height + 1));
 }
 

@@ -1,5 +1,6 @@
 //! Random histories of a chain against the naive model: payments, double spends, long-unmined
-//! children, reorganisations, submissions again, prunes, and prunes that fail or crash at any call.
+//! children, reorganisations, submissions again, prunes, prunes that fail at any call, and prunes in which
+//! the process dies at any call and another one opens what it left.
 //!
 //! After every step the store and the model give the same answer; after every few all records are
 //! compared. At the end the holds are let go, time passes, and everything that is due must be gone.
@@ -25,9 +26,11 @@ use crate::conformance::prunes::{go, pruner};
 use crate::conformance::rig::{Faulty, When, block, coinbase, external, pays};
 
 /// One history.
-pub struct History<S> {
+pub struct History<S, R> {
     rng: ChaCha8Rng,
     store: S,
+    /// Opens what a process left that died.
+    reopen: R,
     files: ExternalFiles,
     model: Model,
     /// The main chain, from height 1.
@@ -55,8 +58,8 @@ pub const fn rules(numbers: &Numbers) -> Rules {
     Rules { block_height_retention: numbers.retention, coinbase_maturity: numbers.maturity }
 }
 
-impl<S: UtxoStore> History<S> {
-    pub fn new(seed: u64, store: S, files: ExternalFiles) -> Self {
+impl<S: UtxoStore, R: AsyncFnMut() -> S> History<S, R> {
+    pub fn new(seed: u64, store: S, files: ExternalFiles, reopen: R) -> Self {
         let numbers = numbers(seed);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let settings = Settings {
@@ -69,7 +72,8 @@ impl<S: UtxoStore> History<S> {
         };
         let model = Model::new(numbers);
         let (chain, known) = (Vec::new(), Vec::new());
-        Self { rng, store, files, model, chain, known, next: 1, settings, pruned: 0 }
+        let (next, pruned) = (1, 0);
+        Self { rng, store, reopen, files, model, chain, known, next, settings, pruned }
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -104,7 +108,8 @@ impl<S: UtxoStore> History<S> {
             12 => self.submit_again().await,
             13 => self.change_of_mind().await,
             14..=16 => self.prune().await,
-            _ => self.prune_badly().await,
+            17..=18 => self.prune_badly().await,
+            _ => self.die_in_a_prune().await,
         }
     }
 
@@ -246,8 +251,31 @@ impl<S: UtxoStore> History<S> {
         }
     }
 
-    /// A run that fails or crashes at a call of its own choice; what it leaves must be something between
-    /// before and after.
+    /// A run in which the process dies at a call of its own choice, before or after it is done.
+    async fn die_in_a_prune(&mut self) {
+        let trigger = self.trigger();
+        let when = if self.chance(2) { When::Keeps } else { When::Dies };
+        let mut left = self.below(14);
+        let faulty = Faulty::new(self.store.clone(), move |_| {
+            let is_last = left == 0;
+            left = left.checked_sub(1).unwrap_or(usize::MAX);
+            is_last.then_some(when)
+        });
+        let pruner = self.pruner(&faulty);
+        let safe = pruner.settings().safe_height(&self.store.rules(), trigger);
+        tokio::select! {
+            ran = pruner.run(trigger, go()) => drop(ran),
+            () = faulty.stands_still() => {}
+        }
+        drop(pruner);
+        self.store = (self.reopen)().await;
+        let mut after = self.model.clone();
+        after.prune(trigger.height, safe);
+        self.settle(&after).await;
+    }
+
+    /// A run that fails at a call of its own choice, and perhaps at all that follow; what it leaves must be
+    /// something between before and after.
     async fn prune_badly(&mut self) {
         let trigger = self.trigger();
         let when = if self.chance(2) { When::Before } else { When::After };
@@ -406,8 +434,13 @@ impl<S: UtxoStore> History<S> {
 }
 
 /// Plays one history to its end; answers how many records were pruned.
-pub async fn play<S: UtxoStore>(seed: u64, store: S, files: ExternalFiles) -> u64 {
-    let mut history = History::new(seed, store, files);
+pub async fn play<S: UtxoStore>(
+    seed: u64,
+    store: S,
+    files: ExternalFiles,
+    reopen: impl AsyncFnMut() -> S,
+) -> u64 {
+    let mut history = History::new(seed, store, files, reopen);
     for _ in 0..3 {
         history.mine().await;
     }

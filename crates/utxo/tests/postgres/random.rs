@@ -12,13 +12,22 @@ const HISTORIES: u64 = 500;
 const EMPTY: &str = "truncate utxo_txs, utxo_spender_pages, utxo_holds, utxo_jobs, utxo_pruned;
     delete from utxo_meta where key <> 'schema_version'";
 
+/// Ends every other connection, as the end of a process does, and waits for it.
+const ALONE: &str = "select pg_terminate_backend(pid, 60000) from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
+
 async fn one(url: String, seed: u64) -> u64 {
-    let store = open_at(&url, rules(&numbers(seed))).await;
+    let rules = rules(&numbers(seed));
+    let store = open_at(&url, rules).await;
+    let reopen = async || {
+        connect(&url).await.batch_execute(ALONE).await.unwrap();
+        open_at(&url, rules).await
+    };
     connect(&url).await.batch_execute(EMPTY).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("files").to_str().unwrap().parse().unwrap();
     let files = ExternalFiles::create(&place, &secateur_archive::Settings::default()).unwrap();
-    Box::pin(play(seed, store, files)).await
+    Box::pin(play(seed, store, files, reopen)).await
 }
 
 #[test]

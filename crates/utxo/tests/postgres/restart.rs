@@ -1,9 +1,15 @@
 //! A server that is away, before a store is opened and while it is used; and what shares it.
 
-use secateur_sql::postgres::{Address, PostgresOptions};
-use secateur_utxo::{Fate, PostgresStore, Sweep, UtxoStore as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::conformance::rig::{RULES, add, coins, get, id, is_here, mine, pays};
+use parking_lot::Mutex;
+use secateur_sql::postgres::{Address, PostgresOptions};
+use secateur_utxo::{Event, Fate, Outcome, PostgresStore, Standing, Sweep, UtxoStore as _};
+use tokio::sync::watch;
+
+use crate::conformance::prunes::{service, settings};
+use crate::conformance::rig::{Faulty, RULES, add, coins, get, id, is_here, mine, pays};
 use crate::conformance::sweeps::due;
 use crate::fixture::{self, Server, Stop};
 use crate::races::connect;
@@ -45,6 +51,48 @@ async fn a_server_that_is_away_is_an_error_that_may_pass_and_nothing_is_lost() {
     }
     let sweep = Sweep { height: 17, external: true };
     assert_eq!(store.delete(keys, sweep).await.unwrap(), [Fate::Deleted]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_falls_over_in_the_middle_of_a_run_is_waited_for_and_the_run_is_done() {
+    let server = Arc::new(Mutex::new(Server::with(&[])));
+    let url = server.lock().database();
+    let store = open_at(&url, RULES).await;
+    coins(&store, 60).await;
+    add(&store, 6, (0..60).map(|n| pays(100 + u64::from(n), &[(1, n)], n % 2)).collect()).await;
+    let all: Vec<u64> = (100..160).collect();
+    mine(&store, 7, &all).await;
+    let (falls, deletes) = (Arc::clone(&server), AtomicU64::new(0));
+    let falling = Faulty::new(store.clone(), move |name| {
+        if name == "delete" && deletes.fetch_add(1, Ordering::Relaxed) == 9 {
+            tokio::task::block_in_place(|| falls.lock().stop(Stop::Crash));
+        }
+        None
+    });
+    let service = service(&falling, settings()).await;
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn({
+        let service = service.clone();
+        async move { Box::pin(service.run(stopped)).await }
+    });
+    let mut standing = service.standing();
+    service.hear(Event::Block { height: 17, mined_set: true }).await.unwrap();
+    let away = |stands: &Standing| {
+        stands.not_ready.as_ref().is_some_and(|why| why.contains("does not answer"))
+    };
+    let stands = standing.wait_for(away).await.unwrap().clone();
+    assert_eq!(stands.processed, None, "its run failed");
+    server.lock().run();
+    // Nobody tells it again.
+    standing.wait_for(|stands| stands.processed == Some(17)).await.unwrap();
+    stop.send_replace(true);
+    running.await.unwrap();
+    for n in 0..60 {
+        assert_eq!(is_here(&store, 100 + n).await, n % 2 == 1, "transaction {}", 100 + n);
+    }
+    assert!(!is_here(&store, 1).await, "all of it is spent");
+    let outcomes: Vec<_> = store.jobs().await.unwrap().into_iter().map(|job| job.outcome).collect();
+    assert!(matches!(&outcomes[..], [Outcome::Completed, .., Outcome::Failed(_)]), "{outcomes:?}");
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use tonic::Status;
 
 use super::store::check_block;
 use super::{Api, convert, failure};
+use crate::service::Room as Memory;
 
 fn refused(error: &UtxoError) -> pb::Created {
     pb::Created { outcome: Outcome::Refused.into(), error: Some(failure::details(error)) }
@@ -148,7 +149,7 @@ impl<S: UtxoStore> Api<S> {
     fn wanted(&self, told: pb::NewTransaction) -> Result<Wanted, Status> {
         let inputs: Vec<_> =
             told.inputs.iter().map(convert::out_point).collect::<Result<_, _>>()?;
-        let large = told.body.len() > self.inline_bytes && self.service.pruner().files().is_some();
+        let large = told.body.len() > self.sizes.inline && self.service.pruner().files().is_some();
         let external = told.external || large;
         let kind = FileKind::of(inputs.len());
         let tx = NewTx {
@@ -267,6 +268,7 @@ impl<S: UtxoStore> Api<S> {
         asked: Vec<pb::NewTransaction>,
         outputs: u32,
         height: Height,
+        memory: Memory,
     ) -> Result<pb::CreateResponse, Status> {
         let wanted: Vec<Wanted> =
             asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
@@ -279,7 +281,10 @@ impl<S: UtxoStore> Api<S> {
         };
         let height = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
         let api = self.clone();
-        let making = tokio::spawn(async move { api.make(wanted, size, has, height).await });
+        let making = tokio::spawn(async move {
+            let _memory = memory;
+            api.make(wanted, size, has, height).await
+        });
         making.await.map_err(|error| Status::internal(error.to_string()))?
     }
 

@@ -17,8 +17,20 @@ pub(super) fn status(error: &UtxoError) -> Status {
 
 /// What is refused before the records are asked, with its details too.
 pub(super) fn refusal(code: Code, label: &str, message: &str) -> Status {
+    with_details(code, plain(label, message))
+}
+
+fn plain(label: &str, message: &str) -> pb::UtxoError {
     let (label, message) = (label.to_owned(), short(message));
-    with_details(code, pb::UtxoError { label, message, ..pb::UtxoError::default() })
+    pb::UtxoError { label, message, ..pb::UtxoError::default() }
+}
+
+/// A call for which there is no memory now, because others have it.
+pub(super) fn overloaded() -> Status {
+    let message =
+        "too much is under way (limits.answer_bytes); nothing was changed, try again later";
+    let details = pb::UtxoError { retryable: true, ..plain("overloaded", message) };
+    with_details(Code::ResourceExhausted, details)
 }
 
 /// A call whose fields make no sense.

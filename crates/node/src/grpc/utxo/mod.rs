@@ -11,16 +11,17 @@ mod story;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use prost::Message;
 use secateur_core::Height;
 use secateur_proto::teranode::pruner::pruner_api_server::{self, PrunerApiServer};
 use secateur_proto::utxo::v1::pruner_server::{self, PrunerServer};
 use secateur_proto::utxo::v1::store_server::{self, StoreServer};
 use secateur_utxo::{Service, Standing, UtxoStore};
 use tokio::sync::{Mutex, Semaphore, watch};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
 use tonic::service::{Routes, RoutesBuilder};
+use tonic::{Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::util::BoxCloneSyncService;
@@ -28,10 +29,11 @@ use tower::{BoxError, ServiceExt};
 
 use self::create::Orphans;
 use self::room::Room;
-use super::{Door, QUESTION, Served, stopped};
+use super::{Door, QUESTION, Served, held, stopped};
 use crate::config::{Limits, TlsFiles};
 use crate::http::metrics::Metrics;
 use crate::security::Guard;
+use crate::service::Rooms;
 
 /// Whose health is told; the empty name is the whole service. The first three say whether the pruner
 /// keeps up; the last is there for feeding as long as the process is.
@@ -42,6 +44,17 @@ const BY_LAG: usize = 3;
 /// A way to the pruner's calls: over a socket, or within this process.
 pub(crate) type Line = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
 
+/// How many bytes things may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Bodies above this become external files.
+    pub(crate) inline: usize,
+    /// The longest message.
+    pub(crate) message: usize,
+    /// All answers that are under way, with the bodies of all transactions that are being created.
+    pub(crate) together: usize,
+}
+
 /// What the calls share.
 #[derive(Debug, Clone)]
 pub(crate) struct Api<S> {
@@ -49,14 +62,13 @@ pub(crate) struct Api<S> {
     /// Whose audit log tells of changes; none within a command.
     guard: Option<Arc<Guard>>,
     stopping: watch::Receiver<bool>,
-    /// Bodies above this become external files.
-    inline_bytes: usize,
-    /// The longest answer.
-    message_bytes: usize,
+    sizes: Sizes,
     /// A file is written, or taken back, by one at a time: what nobody's record names any more may
     /// be somebody's next one.
     files: Arc<Mutex<Orphans>>,
     room: Room,
+    /// The memory of answers until they are taken, and of bodies until they are written.
+    rooms: Rooms,
     /// Who may read a record: it has all of its outputs in memory, of which few are answered.
     reads: Arc<Semaphore>,
     /// Who may have one explained, which asks the place of files as well.
@@ -71,17 +83,17 @@ impl<S: UtxoStore> Api<S> {
         service: Service<S>,
         guard: Option<Arc<Guard>>,
         stopping: watch::Receiver<bool>,
-        (inline_bytes, message_bytes): (usize, usize),
+        sizes: Sizes,
     ) -> Self {
         let permits = |most: usize| Arc::new(Semaphore::new(most));
         Self {
             service,
             guard,
             stopping,
-            inline_bytes,
-            message_bytes,
+            sizes,
             files: Arc::default(),
             room: Room::new(),
+            rooms: Rooms::new(sizes.together),
             reads: permits(MOST_READ),
             stories: permits(MOST_READ),
         }
@@ -95,7 +107,7 @@ impl<S: UtxoStore> Api<S> {
 
     /// All calls, to be served.
     pub(crate) fn routes(&self) -> RoutesBuilder {
-        let most = self.message_bytes;
+        let most = self.sizes.message;
         let question = QUESTION.min(most);
         let mut routes = Routes::builder();
         routes
@@ -111,6 +123,11 @@ impl<S: UtxoStore> Api<S> {
             )
             .add_service(PrunerApiServer::new(self.clone()).max_decoding_message_size(question));
         routes
+    }
+
+    /// An answer that may be long; its memory is counted until it is sent.
+    fn held<T: Message>(&self, message: T) -> Result<Response<T>, Status> {
+        held::held(&self.rooms, message).map_err(|_| failure::overloaded())
     }
 }
 

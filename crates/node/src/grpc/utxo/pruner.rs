@@ -70,10 +70,7 @@ impl<S: UtxoStore> Api<S> {
 
     /// Up to which height records may go now.
     fn safe(&self) -> Height {
-        let pruner = self.service.pruner();
-        let rules = pruner.store().rules();
-        let at = self.trigger(None).ok();
-        at.map_or(0, |at| pruner.settings().safe_height(&rules, at))
+        self.trigger(None).map_or(0, |at| self.service.safe_height(at))
     }
 
     /// Why external files cannot be removed now.
@@ -219,7 +216,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
     ) -> Result<Response<pb::JobsResponse>, Status> {
         let jobs = self.service.pruner().store().jobs().await;
         let jobs = jobs.map_err(|error| failure::status(&error))?;
-        Ok(Response::new(pb::JobsResponse { jobs: jobs.iter().map(convert::job).collect() }))
+        self.held(pb::JobsResponse { jobs: jobs.iter().map(convert::job).collect() })
     }
 
     async fn explain(
@@ -256,14 +253,14 @@ impl<S: UtxoStore> Pruner for Api<S> {
             }
             None => vec![story::absent(pruned_at, &stands)],
         };
-        Ok(Response::new(pb::ExplainResponse {
+        self.held(pb::ExplainResponse {
             txid: txid.to_string(),
             record,
             processed: stands.processed,
             head: stands.head,
             verdict,
             pruned_at,
-        }))
+        })
     }
 }
 

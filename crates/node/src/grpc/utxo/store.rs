@@ -1,6 +1,7 @@
 //! `secateur.utxo.v1.Store`: how records come in. What a creation does with files is in `create`.
 
 use bytes::Bytes;
+use prost::Message as _;
 use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::store_server::Store;
@@ -9,7 +10,8 @@ use tonic::{Request, Response, Status};
 
 use super::create::file_name;
 use super::pruner::noted;
-use super::{Api, convert, failure, height};
+use super::{Api, convert, failure, height, held};
+use crate::service::Room as Memory;
 use crate::ui::words::plural;
 
 /// Transactions of one request to create, at most.
@@ -26,6 +28,15 @@ fn bounded(number: usize, most: usize) -> Result<(), Status> {
     Ok(())
 }
 
+/// Why a record is not answered.
+struct Unread(Status);
+
+impl From<UtxoError> for Unread {
+    fn from(error: UtxoError) -> Self {
+        Self(failure::status(&error))
+    }
+}
+
 /// A block cannot be above the chain's tip.
 pub(super) fn check_block(block: &BlockRef, tip: Height) -> Result<(), UtxoError> {
     if block.height > tip {
@@ -36,14 +47,19 @@ pub(super) fn check_block(block: &BlockRef, tip: Height) -> Result<(), UtxoError
 }
 
 impl<S: UtxoStore> Api<S> {
-    async fn read(&self, txid: TxId, with_body: bool) -> Result<pb::GetResponse, UtxoError> {
+    async fn read(
+        &self,
+        txid: TxId,
+        with_body: bool,
+        room: &mut Memory,
+    ) -> Result<pb::GetResponse, Unread> {
         let (record, external, inline) = {
             let _turn = self.reads.acquire().await;
             let Some(found) = self.service.explain(txid).await? else {
-                return Err(self.service.plainly(UtxoError::Unknown { txid }).await);
+                return Err(self.service.plainly(UtxoError::Unknown { txid }).await.into());
             };
             if found.cut {
-                return Err(UtxoError::Pruned { txid });
+                return Err(UtxoError::Pruned { txid }.into());
             }
             (convert::record(&found), found.external, found.body)
         };
@@ -54,9 +70,12 @@ impl<S: UtxoStore> Api<S> {
                     reason: reason.into(),
                 };
                 // The record takes its part of an answer too.
-                let most = (self.message_bytes / 2) as u64;
+                let most = (self.sizes.message / 2) as u64;
                 let files = self.service.pruner().files();
                 let files = files.ok_or_else(|| lacks("no place of external files is set"))?;
+                let size = files.size(txid, kind).await?.unwrap_or(0).min(most);
+                let room = room.grow(usize::try_from(size).unwrap_or(usize::MAX));
+                room.map_err(|_| Unread(failure::overloaded()))?;
                 files.get(txid, kind, most).await?.ok_or_else(|| lacks("it is not there"))?
             }
             None if with_body => inline,
@@ -101,14 +120,24 @@ impl<S: UtxoStore> Store for Api<S> {
         &self,
         mut request: Request<pb::CreateRequest>,
     ) -> Result<Response<pb::CreateResponse>, Status> {
+        let bytes = request.get_ref().encoded_len();
         let told = std::mem::take(&mut request.get_mut().transactions);
         bounded(told.len(), MOST_CREATED)?;
         // Before any file is written.
         let outputs = check_outputs(told.iter().map(|tx| tx.outputs));
         let outputs = outputs.map_err(|error| failure::status(&error))?;
         let at = height(request.get_ref().height)?;
+        // One that waits is in memory already.
+        if bytes > self.sizes.together {
+            let most = self.sizes.together;
+            return Err(failure::malformed(format!(
+                "{bytes} bytes are more than {most} (limits.answer_bytes)"
+            )));
+        }
+        let memory = self.rooms.take(bytes).map_err(|_| failure::overloaded())?;
         let what = format!("{} at height {at}", plural(told.len() as u64, "transaction"));
-        noted(self.entry(&request, "utxo.create", &what), self.create_all(told, outputs, at)).await
+        let entry = self.entry(&request, "utxo.create", &what);
+        noted(entry, self.create_all(told, outputs, at, memory)).await
     }
 
     async fn spend(
@@ -194,7 +223,8 @@ impl<S: UtxoStore> Store for Api<S> {
     ) -> Result<Response<pb::GetResponse>, Status> {
         let pb::GetRequest { txid, body } = request.into_inner();
         let txid = convert::txid(&txid)?;
-        let got = self.read(txid, body).await.map_err(|error| failure::status(&error))?;
-        Ok(Response::new(got))
+        let mut room = self.rooms.empty();
+        let got = self.read(txid, body, &mut room).await.map_err(|unread| unread.0)?;
+        held::within(room, got).map_err(|_| failure::overloaded())
     }
 }

@@ -92,14 +92,8 @@ pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
             ));
         }
         Some(at) if stands.head.is_some_and(|head| at <= head) => {
-            let persisted = stands.persisted.map_or_else(String::new, |height| {
-                format!(", because a block persister has written blocks up to {}", count(height))
-            });
-            said.push(format!(
-                "It is past its delete-at-height {}, and records go only up to height {}{persisted}.",
-                count(at),
-                count(safe)
-            ));
+            let waits = waits_for_persister(safe, stands.persisted);
+            said.push(format!("It is past its delete-at-height {}, and {waits}.", count(at)));
         }
         Some(at) => {
             let left = stands.head.map(|head| plural(at.saturating_sub(head), "block"));
@@ -111,6 +105,18 @@ pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
         None => said.push(why_it_stays(record)),
     }
     said
+}
+
+/// Up to where records go that wait for a persister.
+fn waits_for_persister(safe: Height, persisted: Option<Height>) -> String {
+    let Some(persisted) = persisted else {
+        return "nothing goes until a block persister reports (utxo.trigger)".into();
+    };
+    format!(
+        "records go only up to height {}, because a block persister has written blocks up to {}",
+        count(safe),
+        count(persisted)
+    )
 }
 
 /// The sentence about a record that is not here.
@@ -189,6 +195,8 @@ mod tests {
         let waits = verdict(&due, &Around { stands: &behind, safe: 12, ..around }).join(" ");
         assert!(waits.contains("past its delete-at-height 19"), "{waits}");
         assert!(waits.contains("only up to height 12, because a block persister"), "{waits}");
+        let unheard = verdict(&due, &Around { safe: 0, ..around }).join(" ");
+        assert!(unheard.contains("until a block persister reports"), "{unheard}");
         let later = Record { delete_at_height: Some(25), ..record() };
         assert!(told(&later).contains("at height 25, in 5 blocks"));
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
