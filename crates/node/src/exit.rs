@@ -167,9 +167,10 @@ fn of_utxo(error: &UtxoError) -> Option<Exit> {
         UtxoError::Store { .. } => Exit::Sink,
         UtxoError::Damaged { .. } => Exit::Corrupt,
         UtxoError::Pruned { .. } => Exit::Pruned,
-        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } | UtxoError::Setting(_) => {
-            Exit::Usage
-        }
+        UtxoError::Malformed { .. }
+        | UtxoError::TooManyOutputs { .. }
+        | UtxoError::TooManyInputs { .. }
+        | UtxoError::Setting(_) => Exit::Usage,
         UtxoError::File { .. } | UtxoError::NoAnswer { .. } | UtxoError::FileUnsettled { .. } => {
             Exit::Archive
         }

@@ -6,7 +6,7 @@ use secateur_archive::ArchiveError;
 use secateur_core::Height;
 use secateur_sql::SqlError;
 
-use crate::types::{MAX_CREATED_OUTPUTS, OutPoint, TxId};
+use crate::types::{MAX_CREATED_INPUTS, MAX_CREATED_OUTPUTS, OutPoint, TxId};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,16 @@ pub enum UtxoError {
     TooManyOutputs {
         /// How many.
         outputs: u64,
+    },
+    /// One step would look at more parents than it may.
+    #[error(
+        "the transactions have {inputs} inputs together, and one request takes at most {most}; nothing \
+         was changed. Create them in several requests",
+        most = MAX_CREATED_INPUTS
+    )]
+    TooManyInputs {
+        /// How many.
+        inputs: usize,
     },
     /// A parent is not here.
     #[error(
@@ -302,6 +312,7 @@ impl UtxoError {
             Self::Different { .. } => "different",
             Self::Malformed { .. } => "malformed",
             Self::TooManyOutputs { .. } => "too_many_outputs",
+            Self::TooManyInputs { .. } => "too_many_inputs",
             Self::MissingParent { .. } => "missing_parent",
             Self::MissingOutput { .. } => "missing_output",
             Self::DoubleSpend { .. } => "double_spend",

@@ -82,6 +82,8 @@ pub struct Watch {
     /// Whether a block told of the head.
     told: bool,
     persisted: Option<Height>,
+    /// Whether a chain says that it has a persister, however far that is.
+    has_persister: bool,
 }
 
 impl Watch {
@@ -93,7 +95,8 @@ impl Watch {
         persisted: Option<Height>,
     ) -> Self {
         let persisted = persisted.filter(|_| !absent);
-        Self { mode, absent, stale_after, head: persisted, told: false, persisted }
+        let (told, has_persister) = (false, false);
+        Self { mode, absent, stale_after, head: persisted, told, persisted, has_persister }
     }
 
     /// With a chain that is known to have come to a height: a persister may have been told to begin anew far below it.
@@ -117,6 +120,22 @@ impl Watch {
         self.persisted
     }
 
+    /// A chain says whether it has a persister.
+    pub const fn has_persister(&mut self, has: bool) {
+        self.has_persister = has;
+    }
+
+    /// Whether there is a persister, and nobody knows how far it is.
+    pub const fn is_in_doubt(&self) -> bool {
+        self.has_persister && !self.absent && self.persisted.is_none()
+    }
+
+    /// Whether records have to wait for a persister's first word.
+    pub const fn awaits_persister(&self) -> bool {
+        let waits = matches!(self.mode, TriggerMode::Persisted) && !self.absent;
+        self.is_in_doubt() || (waits && self.persisted.is_none())
+    }
+
     /// Takes an event in.
     pub fn hear(&mut self, event: Event) -> Heard {
         match event {
@@ -127,7 +146,8 @@ impl Watch {
                     TriggerMode::Auto => self.persisted.is_none(),
                     TriggerMode::Persisted => false,
                 };
-                if blocks && mined_set { self.trigger(height) } else { Heard::Noted }
+                let counts = blocks && mined_set && !self.is_in_doubt();
+                if counts { self.trigger(height) } else { Heard::Noted }
             }
             Event::Persisted { height } => {
                 // Where blocks are told, they say where the chain is.
@@ -248,6 +268,25 @@ mod tests {
         // What another service on the store says that is persisted is no block.
         watch.hear(Event::Persisted { height: 62 });
         assert_eq!((watch.head(), watch.persisted()), (Some(61), Some(62)));
+    }
+
+    #[test]
+    fn while_a_persister_is_in_doubt_blocks_set_nothing_off() {
+        for mode in [TriggerMode::Auto, TriggerMode::Mined] {
+            let mut watch = Watch::new(mode, false, 10, None);
+            watch.has_persister(true);
+            assert!(watch.is_in_doubt() && watch.awaits_persister());
+            assert_eq!(watch.hear(block(3)), Heard::Noted);
+            watch.has_persister(false);
+            assert_eq!(watch.hear(block(4)), trigger(4, None));
+            watch.has_persister(true);
+            watch.hear(Event::Persisted { height: 2 });
+            assert!(!watch.is_in_doubt() && !watch.awaits_persister());
+        }
+        let mut absent = Watch::new(TriggerMode::Persisted, true, 10, None);
+        absent.has_persister(true);
+        assert!(!absent.is_in_doubt() && !absent.awaits_persister());
+        assert!(Watch::new(TriggerMode::Persisted, false, 10, None).awaits_persister());
     }
 
     #[tokio::test]

@@ -66,6 +66,6 @@ pub use service::{Following, Service, Standing, Status};
 pub use sqlite::SqliteStore;
 pub use store::{Counts, Created, Doomed, Fate, Kept, Page, Preserved, Sweep, Unmined, UtxoStore};
 pub use types::{
-    BlockId, BlockRef, Body, FileKind, MAX_BODY, MAX_CREATED_OUTPUTS, MAX_PLACES, NewTx, OutPoint,
-    Record, Slot, TxId, check_outputs,
+    BlockId, BlockRef, Body, FileKind, MAX_BODY, MAX_CREATED_INPUTS, MAX_CREATED_OUTPUTS,
+    MAX_PLACES, NewTx, OutPoint, Record, Slot, TxId, check_places,
 };

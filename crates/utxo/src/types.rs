@@ -18,6 +18,8 @@ pub const MAX_PLACES: u32 = 1 << 20;
 /// may have by itself. An output is one byte or none of a request and some 45 in memory, so that without
 /// this a request of a few kilobytes could ask for all of it.
 pub const MAX_CREATED_OUTPUTS: u32 = MAX_PLACES;
+/// Inputs of all transactions together that one step creates, at most: it has the record of every parent in memory.
+pub const MAX_CREATED_INPUTS: usize = 1 << 18;
 /// The bytes of a transaction that a record holds at most; larger ones are external files.
 pub const MAX_BODY: usize = 1 << 20;
 
@@ -161,6 +163,11 @@ pub struct NewTx {
 }
 
 impl NewTx {
+    /// How many inputs and outputs it has.
+    pub(crate) const fn places(&self) -> (usize, u32) {
+        (self.inputs.len(), self.outputs)
+    }
+
     /// What can be told of a transaction without looking at others.
     pub(crate) fn check(&self) -> Result<(), UtxoError> {
         let malformed = |reason: String| UtxoError::Malformed { txid: self.txid, reason };
@@ -205,15 +212,22 @@ impl NewTx {
     }
 }
 
-/// Refuses what would create too many outputs in one step, before anything is made for them; otherwise answers how many.
-/// Takes how many each transaction has; one that has more than it may is refused by itself.
-pub fn check_outputs(each: impl IntoIterator<Item = u32>) -> Result<u32, UtxoError> {
-    let fitting = each.into_iter().filter(|outputs| *outputs <= MAX_PLACES);
-    let outputs: u64 = fitting.map(u64::from).sum();
-    u32::try_from(outputs)
-        .ok()
-        .filter(|outputs| *outputs <= MAX_CREATED_OUTPUTS)
-        .ok_or(UtxoError::TooManyOutputs { outputs })
+/// Refuses what would create too many outputs in one step, or spend too many, before anything is made for them;
+/// otherwise answers how many inputs and outputs. Takes how many each transaction has; one that has more outputs than it
+/// may is refused by itself.
+pub fn check_places(
+    each: impl IntoIterator<Item = (usize, u32)>,
+) -> Result<(usize, u32), UtxoError> {
+    let (mut inputs, mut outputs) = (0_usize, 0_u64);
+    for (its_inputs, its_outputs) in each {
+        inputs = inputs.saturating_add(its_inputs);
+        outputs += Some(its_outputs).filter(|outputs| *outputs <= MAX_PLACES).map_or(0, u64::from);
+    }
+    if inputs > MAX_CREATED_INPUTS {
+        return Err(UtxoError::TooManyInputs { inputs });
+    }
+    let fitting = u32::try_from(outputs).ok().filter(|outputs| *outputs <= MAX_CREATED_OUTPUTS);
+    Ok((inputs, fitting.ok_or(UtxoError::TooManyOutputs { outputs })?))
 }
 
 /// Who spends an output.
@@ -303,15 +317,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_of_one_step_are_bounded_together() {
-        assert!(check_outputs([]).is_ok());
-        assert!(check_outputs([MAX_CREATED_OUTPUTS]).is_ok());
-        assert!(check_outputs([MAX_CREATED_OUTPUTS - 1, 1]).is_ok());
+    fn inputs_and_outputs_of_one_step_are_bounded_together() {
+        assert!(check_places([]).is_ok());
+        let most = (MAX_CREATED_INPUTS, MAX_CREATED_OUTPUTS);
+        assert_eq!(check_places([most]).unwrap(), most);
+        assert!(check_places([(most.0 - 1, most.1 - 1), (1, 1)]).is_ok());
         // The first is refused by itself, and keeps nobody else from being made.
-        assert!(check_outputs([u32::MAX, 2]).is_ok());
-        let refused = check_outputs([MAX_CREATED_OUTPUTS, 1]).unwrap_err();
-        let told = refused.to_string();
+        assert!(check_places([(1, u32::MAX), (1, 2)]).is_ok());
+        let told = check_places([most, (0, 1)]).unwrap_err().to_string();
         assert!(told.contains("1048577 outputs") && told.contains("at most 1048576"), "{told}");
+        let told = check_places([most, (1, 0)]).unwrap_err().to_string();
+        assert!(told.contains("262145 inputs") && told.contains("at most 262144"), "{told}");
     }
 
     #[test]

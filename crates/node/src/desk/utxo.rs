@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use prost::Message as _;
 use secateur_proto::ERROR_TRAILER;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::pruner_client::PrunerClient;
@@ -91,7 +92,8 @@ impl UtxoDesk {
         let (stop, stopping) = watch::channel(false);
         let opening = utxo::Opening {
             settings: &config.utxo,
-            message_bytes: (MAX_ANSWER, usize::MAX),
+            message_bytes: MAX_ANSWER,
+            answer_bytes: usize::MAX,
             guard: None,
             stop: stopping,
         };
@@ -177,8 +179,8 @@ fn meant(status: &Status) -> NodeError {
         Code::OutOfRange => NodeError::Pruned(text),
         Code::DataLoss => NodeError::Damage(text),
         Code::Unavailable | Code::Internal => NodeError::Database(text),
-        // With details it is what the records say; without, the gate has too much to do.
-        Code::ResourceExhausted if status.metadata().get_bin(ERROR_TRAILER).is_some() => {
+        // Otherwise too much is under way.
+        Code::ResourceExhausted if label(status).as_deref() == Some("full") => {
             NodeError::DiskFull(text)
         }
         Code::DeadlineExceeded | Code::Cancelled => NodeError::Unanswered(text),
@@ -186,10 +188,30 @@ fn meant(status: &Status) -> NodeError {
     }
 }
 
+/// What an error is called in the trailer of a status.
+fn label(status: &Status) -> Option<String> {
+    let bytes = status.metadata().get_bin(ERROR_TRAILER)?.to_bytes().ok()?;
+    Some(pb::UtxoError::decode(bytes).ok()?.label)
+}
+
 #[cfg(test)]
 mod tests {
+    use tonic::metadata::MetadataMap;
+
     use super::*;
     use crate::error::UNCHANGED;
+
+    #[test]
+    fn only_what_says_that_a_disk_is_full_is_taken_for_it() {
+        let told = |label: &str| {
+            let mut metadata = MetadataMap::new();
+            let details = pb::UtxoError { label: label.into(), ..pb::UtxoError::default() };
+            metadata.insert_bin(ERROR_TRAILER, MetadataValue::from_bytes(&details.encode_to_vec()));
+            meant(&Status::with_metadata(Code::ResourceExhausted, "no", metadata))
+        };
+        assert!(matches!(told("full"), NodeError::DiskFull(_)));
+        assert!(matches!(told("overloaded"), NodeError::Failed(_)));
+    }
 
     #[test]
     fn only_an_answer_that_left_everything_alone_says_so() {

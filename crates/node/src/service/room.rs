@@ -12,7 +12,10 @@ const PIECE: usize = 4 << 10;
 
 /// The memory of all answers. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Rooms(Arc<Semaphore>);
+pub(crate) struct Rooms {
+    free: Arc<Semaphore>,
+    pieces: usize,
+}
 
 /// The memory of one answer, which is given back when this is dropped.
 #[derive(Debug)]
@@ -36,12 +39,17 @@ impl AsRef<[u8]> for Held {
 impl Rooms {
     pub(crate) fn new(bytes: usize) -> Self {
         let pieces = (bytes / PIECE).clamp(1, Semaphore::MAX_PERMITS);
-        Self(Arc::new(Semaphore::new(pieces)))
+        Self { free: Arc::new(Semaphore::new(pieces)), pieces }
     }
 
     /// A room for nothing yet.
     pub(crate) fn empty(&self) -> Room {
-        Room { rooms: Arc::clone(&self.0), held: None }
+        Room { rooms: Arc::clone(&self.free), held: None }
+    }
+
+    /// How many bytes there is room for, if nobody else has any.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.pieces.saturating_mul(PIECE)
     }
 
     /// A room for so many bytes.
@@ -95,6 +103,9 @@ mod tests {
         drop(bytes);
         assert!(rooms.take(5 * PIECE).is_err());
         drop(piece);
-        assert!(rooms.take(10 * PIECE).is_ok());
+        assert!(rooms.take(rooms.bytes()).is_ok());
+        // What is said to fit does.
+        let odd = Rooms::new(3 * PIECE + 1);
+        assert!(odd.take(odd.bytes()).is_ok() && odd.take(odd.bytes() + 1).is_err());
     }
 }

@@ -47,8 +47,10 @@ pub(crate) struct Opened {
 /// What differs between those who open.
 pub(crate) struct Opening<'a> {
     pub(crate) settings: &'a UtxoSettings,
-    /// The longest message of its calls, and how many bytes of them are in memory at a time.
-    pub(crate) message_bytes: (usize, usize),
+    /// The longest message of its calls.
+    pub(crate) message_bytes: usize,
+    /// How many bytes of them are in memory at a time.
+    pub(crate) answer_bytes: usize,
     /// Whose audit log tells of changes.
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -89,7 +91,7 @@ async fn with_store<S: UtxoStore>(
     place: &Place,
     opening: Opening<'_>,
 ) -> Result<Opened, anyhow::Error> {
-    let Opening { settings, message_bytes, guard, stop } = opening;
+    let Opening { settings, message_bytes, answer_bytes, guard, stop } = opening;
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
     // A command leaves things as they are.
@@ -111,8 +113,8 @@ async fn with_store<S: UtxoStore>(
     let awaits_chain = serving && settings.chain.is_some();
     let following = Following { awaits_chain, ..settings.following.clone() };
     let service = Service::open(pruner, following, metrics).await?;
-    let (message, together) = message_bytes;
-    let sizes = Sizes { inline: settings.inline_bytes, message, together };
+    let sizes =
+        Sizes { inline: settings.inline_bytes, message: message_bytes, together: answer_bytes };
     let api = Api::new(service.clone(), guard, stop.clone(), sizes);
     let counted = service.clone();
     Ok(Opened {

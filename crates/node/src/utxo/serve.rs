@@ -128,7 +128,8 @@ async fn patiently(
     loop {
         let opening = Opening {
             settings: &config.utxo,
-            message_bytes: (config.limits.message_bytes, config.limits.answer_bytes),
+            message_bytes: config.limits.message_bytes,
+            answer_bytes: config.limits.answer_bytes,
             guard: Some(Arc::clone(guard)),
             stop: stop.clone(),
         };

@@ -116,6 +116,15 @@ async fn requests_that_are_none_change_nothing() {
         (Code::InvalidArgument, "too_many_outputs".into())
     );
     assert!(refused.message().contains("at most 1048576; nothing was changed"), "{refused}");
+    let input = pb::OutPoint { txid: id(1).to_vec().into(), n: 0 };
+    let inputs = vec![input; 262_145];
+    let wide = pb::NewTransaction { inputs, ..spend(41, &[(1, 0)], None) };
+    let request = pb::CreateRequest { height: 1, transactions: vec![wide] };
+    let refused = served.store().create(served.asked(request)).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), label(&refused)),
+        (Code::InvalidArgument, "too_many_inputs".into())
+    );
     assert!(!served.is_here(40).await);
     for txid in ["", "xyz", "00", &"0".repeat(63), &"g".repeat(64)] {
         let request = served.asked(pb::ExplainRequest { txid: txid.into() });
@@ -389,11 +398,16 @@ async fn a_log_that_cannot_be_written_costs_its_lines_and_nothing_else() {
 
 #[tokio::test]
 async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_to_wait() {
-    let limits = "inline_bytes = 16\n[limits]\nanswer_bytes = \"2MiB\"\ntimeout_seconds = 2";
+    let limits = "inline_bytes = 16\n[limits]\nanswer_bytes = \"4MiB\"\ntimeout_seconds = 2";
     let home = Home::new(limits);
     let served = home.serve("");
     let large = |n, bytes| pb::NewTransaction { body: vec![3; bytes].into(), ..coinbase(n, 1, 1) };
     assert_eq!(served.create(1, vec![large(1, 900_000)]).await, ["OUTCOME_NEW"]);
+    // What never fits is not to be asked for again.
+    assert_eq!(served.create(1, vec![large(4, 1_500_000)]).await, ["OUTCOME_NEW"]);
+    let wide = pb::GetRequest { txid: id(4).to_vec().into(), body: true };
+    let refused = served.store().get(served.asked(wide)).await.unwrap_err();
+    assert_eq!(label(&refused), "files", "{refused}");
     let create = |bytes| {
         let transactions = vec![large(2, bytes)];
         served.asked(pb::CreateRequest { height: 1, transactions })
@@ -420,6 +434,10 @@ async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_
     let refused = served.store().create(create(900_000)).await.unwrap_err();
     assert_eq!((refused.code(), label(&refused)), overloaded);
     assert!(!served.is_here(2).await, "what is short is answered");
+    // What has no file goes on, and so does who asks why.
+    assert_eq!(served.create(1, vec![coinbase(3, 1, 1)]).await, ["OUTCOME_NEW"]);
+    run(&home.data, "utxo jobs").ends(0);
+    run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
     // Their connection is closed, and there is room again.
     let freed = async { while served.store().create(create(900_000)).await.is_err() {} };
     timeout(PATIENCE, freed).await.expect("room again, in time");

@@ -44,7 +44,7 @@ use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
-use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_places};
 
 use self::cluster::Cluster;
 use self::records::{Change, Name, Outcome, Records, Write};
@@ -134,7 +134,7 @@ impl<R: Records> UtxoStore for Engine<R> {
         txs: Vec<NewTx>,
         height: Height,
     ) -> Result<Vec<Result<Created, UtxoError>>, UtxoError> {
-        check_outputs(txs.iter().map(|tx| tx.outputs))?;
+        check_places(txs.iter().map(NewTx::places))?;
         self.create_all(&txs, height).await
     }
 

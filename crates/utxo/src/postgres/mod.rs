@@ -26,7 +26,7 @@ use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
-use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_places};
 
 use pace::Pace;
 use settled::Looker;
@@ -101,7 +101,7 @@ impl UtxoStore for PostgresStore {
         txs: Vec<NewTx>,
         height: Height,
     ) -> Result<Vec<Result<Created, UtxoError>>, UtxoError> {
-        check_outputs(txs.iter().map(|tx| tx.outputs))?;
+        check_places(txs.iter().map(NewTx::places))?;
         if txs.is_empty() {
             return Ok(Vec::new());
         }

@@ -155,9 +155,18 @@ impl<S: UtxoStore> Pruner<S> {
     /// What a run would do.
     pub async fn plan(&self, trigger: Trigger) -> Result<Plan, UtxoError> {
         let safe_height = self.settings.safe_height(&self.store.rules(), trigger);
-        let guard = guard::check(self.assembly.as_deref(), trigger.height).await;
+        self.plan_up_to(trigger.height, safe_height).await
+    }
+
+    /// The same where records go up to a height that somebody else decided.
+    pub(crate) async fn plan_up_to(
+        &self,
+        height: Height,
+        safe_height: Height,
+    ) -> Result<Plan, UtxoError> {
+        let guard = guard::check(self.assembly.as_deref(), height).await;
         Ok(Plan {
-            height: trigger.height,
+            height,
             safe_height,
             skip: guard.err().map(Skip::name),
             deletes: self.settings.delete,

@@ -15,7 +15,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::UtxoError;
-use crate::events::{Event, Latest, TriggerMode, Watch};
+use crate::events::{Event, Latest, Watch};
 use crate::files::ExternalFiles;
 use crate::metrics::Metrics;
 use crate::pruner::{Job, Outcome, Plan, Pruner, SafeMode, Skip, Trigger};
@@ -24,6 +24,7 @@ use crate::types::{Record, TxId};
 
 use follow::alarm;
 use heights::height_note;
+pub(crate) use standing::Silence;
 pub use standing::{Following, Standing, Status};
 use standing::{State, lag};
 
@@ -142,10 +143,20 @@ impl<S: UtxoStore> Service<S> {
         }
     }
 
-    /// A subscribed chain says where it is, or has not for long, and why.
-    pub(crate) fn chain_stands(&self, silent: Option<String>) {
+    /// A subscribed chain says where it is, or does not.
+    pub(crate) fn chain_stands(&self, silent: Option<Silence>) {
         self.0.state.lock().chain_silent = silent;
         self.show();
+    }
+
+    /// A subscribed chain says whether it has a persister, however far that is.
+    pub(crate) fn chain_has_persister(&self, has: bool) {
+        self.0.watch.lock().has_persister(has);
+    }
+
+    /// Whether there is a persister, and nobody knows how far it is.
+    pub(crate) fn persister_is_in_doubt(&self) -> bool {
+        self.0.watch.lock().is_in_doubt()
     }
 
     /// Keeps in mind whether new external files may go to their place.
@@ -216,19 +227,25 @@ impl<S: UtxoStore> Service<S> {
             let now = self.0.watch.lock().persisted().unwrap_or(told);
             return Ok(Trigger { persisted: Some(told.min(now)), ..trigger });
         }
-        match height_note(self.0.pruner.store(), PERSISTED).await {
-            Ok(None) if self.awaits_persister(trigger) => Err(Skip::PersisterUnheard),
-            Ok(None) => Ok(trigger),
-            Ok(Some(height)) => {
-                *self.0.noted.lock().await = Some(height);
-                self.listen(Event::Persisted { height });
-                Ok(Trigger { persisted: Some(height), ..trigger })
-            }
-            Err(error) => {
-                tracing::warn!(%error, "nothing is pruned while what a persister reported is not known");
-                Err(Skip::StoreUnreachable)
-            }
+        let Ok(informed) = self.informed(trigger).await.inspect_err(|error| {
+            tracing::warn!(%error, "nothing is pruned while what a persister reported is not known");
+        }) else {
+            return Err(Skip::StoreUnreachable);
+        };
+        if let Some(height) = informed.persisted {
+            *self.0.noted.lock().await = Some(height);
+            self.listen(Event::Persisted { height });
         }
+        self.awaited(informed).map_or(Ok(informed), Err)
+    }
+
+    /// A trigger with what the store says of a persister, where this service knows nothing.
+    async fn informed(&self, trigger: Trigger) -> Result<Trigger, UtxoError> {
+        if self.0.following.persister_absent || trigger.persisted.is_some() {
+            return Ok(trigger);
+        }
+        let persisted = height_note(self.0.pruner.store(), PERSISTED).await?;
+        Ok(Trigger { persisted, ..trigger })
     }
 
     /// Keeps what a run leaves: the height counts as processed only if both phases are done.
@@ -309,28 +326,37 @@ impl<S: UtxoStore> Service<S> {
         height.or_else(|| watch.head()).map(|height| watch.at(height))
     }
 
-    /// Whether nothing can go, because records wait for a persister and none has ever reported.
-    fn awaits_persister(&self, trigger: Trigger) -> bool {
-        let following = &self.0.following;
-        let waits = following.mode == TriggerMode::Persisted && !following.persister_absent;
+    /// Why nothing can go: records wait for a persister, and nobody knows how far one is.
+    fn awaited(&self, trigger: Trigger) -> Option<Skip> {
         let is_bound = self.0.pruner.settings().safe != SafeMode::Trigger;
-        waits && is_bound && trigger.persisted.is_none()
+        let waits = is_bound && trigger.persisted.is_none();
+        let waits = waits && self.0.watch.lock().awaits_persister();
+        waits.then_some(Skip::PersisterUnheard)
+    }
+
+    /// A trigger as a run that begins now would have it, why it would not begin, and up to which height records would
+    /// go.
+    async fn foreseen(
+        &self,
+        trigger: Trigger,
+    ) -> Result<(Trigger, Option<Skip>, Height), UtxoError> {
+        let trigger = self.informed(trigger).await?;
+        let pruner = &self.0.pruner;
+        let awaited = self.awaited(trigger);
+        let safe = pruner.settings().safe_height(&pruner.store().rules(), trigger);
+        Ok((trigger, awaited, if awaited.is_some() { 0 } else { safe }))
     }
 
     /// Up to which height records may go in a run that begins now.
-    pub fn safe_height(&self, trigger: Trigger) -> Height {
-        if self.awaits_persister(trigger) {
-            return 0;
-        }
-        let pruner = &self.0.pruner;
-        pruner.settings().safe_height(&pruner.store().rules(), trigger)
+    pub async fn safe_height(&self, trigger: Trigger) -> Result<Height, UtxoError> {
+        self.foreseen(trigger).await.map(|(_, _, safe)| safe)
     }
 
     /// What a run would do.
     pub async fn plan(&self, trigger: Trigger) -> Result<Plan, UtxoError> {
-        let plan = self.0.pruner.plan(trigger).await?;
-        let unheard = self.awaits_persister(trigger).then(|| Skip::PersisterUnheard.name());
-        Ok(Plan { skip: plan.skip.or(unheard), ..plan })
+        let (trigger, awaited, safe) = self.foreseen(trigger).await?;
+        let plan = self.0.pruner.plan_up_to(trigger.height, safe).await?;
+        Ok(Plan { skip: plan.skip.or(awaited.map(Skip::name)), ..plan })
     }
 
     /// How it stands.

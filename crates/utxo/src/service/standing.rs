@@ -90,6 +90,14 @@ pub struct Standing {
     pub not_ready: Option<String>,
 }
 
+/// A subscribed chain that is not heard.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    pub(crate) why: String,
+    /// Whether it has been so for long.
+    pub(crate) is_long: bool,
+}
+
 /// What a service keeps in mind.
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -105,8 +113,8 @@ pub(super) struct State {
     pub(super) doubted: Option<String>,
     /// Whether anything was heard of the chain since the start.
     pub(super) heard: bool,
-    /// Why a subscribed chain has not been heard for long.
-    pub(super) chain_silent: Option<String>,
+    /// Why a subscribed chain is not heard.
+    pub(super) chain_silent: Option<Silence>,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
     /// Why external files cannot be written, and whether anybody looked.
@@ -210,10 +218,11 @@ impl State {
             return None;
         }
         if following.awaits_chain && !self.heard {
-            let why = self.chain_silent.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let silent = self.chain_silent.as_ref();
+            let why = silent.map_or_else(String::new, |silent| format!(": {}", silent.why));
             return Some(format!("nothing was heard of the chain since the start{why}"));
         }
-        if let Some(why) = &self.chain_silent {
+        if let Some(Silence { why, is_long: true }) = &self.chain_silent {
             return Some(format!(
                 "the chain has not been heard for long, and may be far ahead: {why}"
             ));

@@ -30,7 +30,7 @@ use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
-use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_outputs};
+use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_places};
 
 use log::Log;
 use read::Settled;
@@ -170,7 +170,7 @@ impl UtxoStore for SqliteStore {
         txs: Vec<NewTx>,
         height: Height,
     ) -> Result<Vec<Result<Created, UtxoError>>, UtxoError> {
-        check_outputs(txs.iter().map(|tx| tx.outputs))?;
+        check_places(txs.iter().map(NewTx::places))?;
         let rules = self.rules;
         self.write(move |connection| steps::create(connection, rules, &txs, height)).await
     }

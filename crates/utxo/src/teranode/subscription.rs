@@ -24,7 +24,7 @@ use super::{ChainOptions, Failed, MAX_MESSAGE, in_time};
 use crate::UtxoError;
 use crate::events::{Event, Heard};
 use crate::metrics::Unheard;
-use crate::service::Service;
+use crate::service::{Service, Silence};
 use crate::store::UtxoStore;
 
 const WHAT: &str = "blockchain service";
@@ -52,9 +52,8 @@ pub async fn follow<S: UtxoStore>(
     let client =
         BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
     let told = Mutex::default();
-    let (head, has_persister, heard, answered) = (None, false, false, None);
-    let mut listener =
-        Listener { service, options, client, head, has_persister, heard, answered, told };
+    let (head, heard, answered) = (None, false, Instant::now());
+    let mut listener = Listener { service, options, client, head, heard, answered, told };
     let listening = async {
         let mut pause = options.pauses.0;
         loop {
@@ -62,9 +61,8 @@ pub async fn follow<S: UtxoStore>(
             let error = listener.session().await;
             service.metrics().chain_lost();
             let long = options.silence.saturating_mul(LONG);
-            if listener.answered.is_none_or(|at| at.elapsed() > long) {
-                service.chain_stands(Some(error.bare()));
-            }
+            let is_long = listener.answered.elapsed() > long;
+            service.chain_stands(Some(Silence { why: error.bare(), is_long }));
             // A chain that was heard begins with a short pause again.
             if listener.heard {
                 pause = options.pauses.0;
@@ -105,12 +103,10 @@ struct Listener<'a, S> {
     client: BlockchainApiClient<Channel>,
     /// The chain's top, as it last said.
     head: Option<Height>,
-    /// Whether the chain has a persister, as far as it told.
-    has_persister: bool,
     /// Whether the connection that is there brought a notification.
     heard: bool,
-    /// When it last said where it is.
-    answered: Option<Instant>,
+    /// When it last said where it is; first, when it was subscribed to.
+    answered: Instant,
     /// When something that is passed over was last told, and how many were not since.
     told: Mutex<(Option<Instant>, u64)>,
 }
@@ -151,7 +147,7 @@ impl<S: UtxoStore> Listener<'_, S> {
                     // The chain may have moved on since it was asked; or this is a lie.
                     let asks = blocks || reported.iter().any(|height| Some(*height) > self.head);
                     if asks {
-                        let is_open = reported.is_empty() && self.is_in_doubt();
+                        let is_open = reported.is_empty() && self.service.persister_is_in_doubt();
                         let told = Persister::Told(reported);
                         next_look = self.look(if is_open { Persister::Ask } else { told }).await?;
                     } else {
@@ -230,8 +226,8 @@ impl<S: UtxoStore> Listener<'_, S> {
     }
 
     /// A persister's height: it never goes back, and never past the chain's top.
-    async fn persisted(&mut self, height: Height) -> Result<(), Failed> {
-        self.has_persister = true;
+    async fn persisted(&self, height: Height) -> Result<(), Failed> {
+        self.service.chain_has_persister(true);
         let kind = NotificationType::BlockPersisted.into();
         let known = self.service.standing().borrow().persisted;
         if self.head.is_none_or(|head| height > head) {
@@ -259,22 +255,13 @@ impl<S: UtxoStore> Listener<'_, S> {
         Ok(())
     }
 
-    /// Whether anything is to wait for a persister.
-    fn follows_persister(&self) -> bool {
-        !self.service.following().persister_absent
-    }
-
-    /// Whether there is a persister, and nobody knows how far it is.
-    fn is_in_doubt(&self) -> bool {
-        let unknown = self.service.standing().borrow().persisted.is_none();
-        self.has_persister && unknown && self.follows_persister()
-    }
-
     /// Asks where the chain is. Answers when to look again.
     async fn look(&mut self, persister: Persister) -> Result<Instant, Failed> {
         let timeout = self.options.timeout;
         let asked = match persister {
-            Persister::Ask if self.follows_persister() => self.ask_persisted().await?,
+            Persister::Ask if !self.service.following().persister_absent => {
+                self.ask_persisted().await?
+            }
             Persister::Ask | Persister::Told(_) => None,
         };
         let best = in_time(WHAT, timeout, self.client.get_best_block_header(())).await?;
@@ -289,7 +276,7 @@ impl<S: UtxoStore> Listener<'_, S> {
                 }
             }
             Persister::Ask => {
-                self.has_persister = asked.is_some();
+                self.service.chain_has_persister(asked.is_some());
                 match asked {
                     // The state itself may go back: a persister that begins anew has to be waited for.
                     Some(height) if height <= head => {
@@ -300,10 +287,8 @@ impl<S: UtxoStore> Listener<'_, S> {
                 }
             }
         }
-        // Blocks set nothing off then.
-        let mined_set = best.mined_set && !self.is_in_doubt();
-        self.tell(Event::Block { height: head, mined_set }).await?;
-        self.answered = Some(Instant::now());
+        self.tell(Event::Block { height: head, mined_set: best.mined_set }).await?;
+        self.answered = Instant::now();
         self.service.chain_stands(None);
         let wait = if best.mined_set { self.options.silence } else { SOON };
         Ok(Instant::now() + wait.min(self.options.silence))
@@ -322,6 +307,7 @@ impl<S: UtxoStore> Listener<'_, S> {
         };
         let Ok(bytes) = <[u8; 4]>::try_from(data.as_ref()) else {
             self.service.metrics().unheard(Unheard::NotAHeight);
+            self.service.chain_has_persister(true);
             let reason = format!("{PERSISTER} has {} bytes, and 4 are a height", data.len());
             return Err(Failed::Ours(UtxoError::Service { what: WHAT, reason, retryable: true }));
         };

@@ -1,5 +1,8 @@
 //! What cannot be a height is counted and changes nothing, and neither does what contradicts the chain.
 
+use secateur_utxo::{Event, Heard, Skip};
+use tokio::sync::watch;
+
 use crate::world::{Rig, World, notification, options};
 
 const UNHEARD: &str = "secateur_utxo_chain_unheard_total";
@@ -94,6 +97,10 @@ async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
             rig.stands(|stands| stands.persisted == Some(0)).await;
         }
         assert_eq!(rig.service.standing().borrow().processed.unwrap_or(0), 0, "{state:?}");
+        // Nor does anybody else's block.
+        rig.service.hear(Event::Block { height: 50, mined_set: true }).await.unwrap();
+        let plan = rig.service.plan(rig.service.trigger_at(Some(50)).unwrap()).await.unwrap();
+        assert_eq!(plan.safe_height, 0, "{state:?}");
         // It says something that can be right, and blocks count as far as it is.
         world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
         while rig.service.standing().borrow().persisted != Some(40) {
@@ -117,6 +124,14 @@ async fn a_doubt_about_a_persister_outlasts_the_next_block() {
         let stands = rig.stands(|stands| stands.head == Some(height.into())).await;
         assert_eq!((stands.processed, stands.persisted), (None, None));
     }
+    // Nobody else sets anything off either.
+    let pushed = rig.service.hear(Event::Block { height: 52, mined_set: true }).await.unwrap();
+    assert_eq!(pushed, Heard::Noted);
+    let by_hand = rig.service.trigger_at(Some(52)).unwrap();
+    let plan = rig.service.plan(by_hand).await.unwrap();
+    assert_eq!((plan.skip, plan.safe_height), (Some("persister_unheard"), 0));
+    let pruned = rig.service.prune(by_hand, watch::channel(false).1).await;
+    assert_eq!(pruned.unwrap_err(), Skip::PersisterUnheard);
     // A block asks for the state again.
     world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
     world.block(53);

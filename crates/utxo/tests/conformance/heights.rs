@@ -102,17 +102,24 @@ pub async fn where_records_wait_for_a_persister_nothing_goes_before_it_reports<S
     let store = &home.store;
     two_due(store).await;
     let following = Following { mode: TriggerMode::Persisted, ..Following::default() };
-    let service = service_that(store, following).await;
+    let service = service_that(store, following.clone()).await;
+    let other = service_that(store, following).await;
     block(&service, 20).await;
     let by_hand = service.trigger_at(Some(20)).unwrap();
-    assert_eq!(service.plan(by_hand).await.unwrap().skip, Some("persister_unheard"));
-    assert_eq!(service.safe_height(by_hand), 0);
+    let plan = service.plan(by_hand).await.unwrap();
+    assert_eq!((plan.skip, plan.safe_height, plan.counts.due), (Some("persister_unheard"), 0, 0));
+    assert_eq!(service.safe_height(by_hand).await.unwrap(), 0);
     assert_eq!(prune(&service, by_hand).await, Err(Skip::PersisterUnheard));
     assert!(is_here(store, 2).await && is_here(store, 3).await);
-    service.hear(Event::Persisted { height: 17 }).await.unwrap();
+    // Another service hears of it, and this one plans what it would do.
+    other.hear(Event::Persisted { height: 17 }).await.unwrap();
     let by_hand = service.trigger_at(Some(20)).unwrap();
-    assert_eq!(service.plan(by_hand).await.unwrap().skip, None);
-    assert_eq!(prune(&service, by_hand).await, Ok(1));
+    assert_eq!(by_hand.persisted, None);
+    let plan = service.plan(by_hand).await.unwrap();
+    assert_eq!((plan.skip, plan.safe_height, plan.counts.due), (None, 17, 2));
+    assert_eq!(service.safe_height(by_hand).await.unwrap(), 17);
+    assert_eq!(prune(&service, by_hand).await, Ok(2));
+    assert!(!is_here(store, 1).await && !is_here(store, 2).await && is_here(store, 3).await);
 }
 
 pub async fn a_run_that_waited_deletes_nothing_beyond_a_persister_that_began_anew<S, F>(

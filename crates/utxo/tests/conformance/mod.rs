@@ -23,7 +23,7 @@ macro_rules! conformance {
             of_two_of_the_same_id_in_one_step_the_bytes_of_the_one_that_is_made_are_kept,
             a_transaction_is_in_no_more_blocks_than_can_be_read_back,
             a_malformed_transaction_is_refused,
-            more_outputs_than_one_step_may_create_are_refused_as_a_whole,
+            more_inputs_or_outputs_than_one_step_may_have_are_refused_as_a_whole,
             a_coinbase_ripens,
             a_record_is_dated_once_all_is_spent_and_it_is_mined_and_never_earlier_again,
             a_reorganisation_takes_the_date_away_and_starts_the_clock_again,

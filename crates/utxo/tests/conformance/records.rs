@@ -186,7 +186,7 @@ where
     assert!(!is_here(store, 2).await);
 }
 
-pub async fn more_outputs_than_one_step_may_create_are_refused_as_a_whole<S, F>(
+pub async fn more_inputs_or_outputs_than_one_step_may_have_are_refused_as_a_whole<S, F>(
     open: impl Fn(Rules) -> F,
 ) where
     S: UtxoStore,
@@ -198,8 +198,16 @@ pub async fn more_outputs_than_one_step_may_create_are_refused_as_a_whole<S, F>(
     let many = vec![coinbase(1, 1, block(1, 1)), coinbase(2, most, block(1, 1))];
     let refused = store.create(many, 1).await.unwrap_err();
     assert_eq!(refused.label(), "too_many_outputs", "{refused}");
-    assert!(!is_here(store, 1).await && !is_here(store, 2).await);
     assert!(!refused.is_retryable());
+    assert!(!is_here(store, 1).await && !is_here(store, 2).await);
+    let each = u32::try_from(secateur_utxo::MAX_CREATED_INPUTS / 2 + 1).unwrap();
+    let wide = |number, first| {
+        let inputs: Vec<_> = (first..first + each).map(|n| (1, n)).collect();
+        pays(number, &inputs, 1)
+    };
+    let refused = store.create(vec![wide(3, 0), wide(4, each)], 1).await.unwrap_err();
+    assert_eq!(refused.label(), "too_many_inputs", "{refused}");
+    assert!(!is_here(store, 2).await && !is_here(store, 3).await && !is_here(store, 4).await);
 }
 
 pub async fn a_coinbase_ripens<S, F>(open: impl Fn(Rules) -> F)

@@ -6,6 +6,7 @@ mod show;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use secateur_proto::utxo::v1 as pb;
 
 use super::index::stop_on_signals;
 use super::node::start_log;
@@ -57,8 +58,12 @@ fn prune(desk: &UtxoDesk, height: Option<u64>, yes: bool, ui: Ui) -> Result<(), 
         let question = format!("Delete up to {} for good?", show::records(show::due(&plan)));
         ui::confirm("utxo prune", &question, yes)?;
     }
-    // At the height that was shown, whatever the chain has done since.
-    let pruned = desk.prune(Some(plan.height))?;
+    let pruned = match plan.skip {
+        // If it could begin by now, nobody was asked about what would go.
+        Some(skip) if !yes => pb::PruneResponse { job: None, skip: Some(skip) },
+        // At the height that was shown, whatever the chain has done since.
+        _ => desk.prune(Some(plan.height))?,
+    };
     ui.answer(&pruned, || show::pruned(&pruned))?;
     show::outcome(&pruned)
 }

@@ -103,7 +103,7 @@ fn skip_text(skip: &str) -> &str {
         "not_ahead" => "the height was processed before",
         "too_far" => "the height is far above what is known: a mistake, most likely",
         "store_unreachable" => "the store does not say what a persister reported",
-        "persister_unheard" => "records wait for a block persister, and none has ever reported",
+        "persister_unheard" => "records wait for a block persister, and nobody knows how far it is",
         other => other,
     }
 }

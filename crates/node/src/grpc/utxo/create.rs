@@ -18,7 +18,7 @@ use tonic::Status;
 
 use super::store::check_block;
 use super::{Api, convert, failure};
-use crate::service::Room as Memory;
+use crate::service::Rooms;
 
 fn refused(error: &UtxoError) -> pb::Created {
     pb::Created { outcome: Outcome::Refused.into(), error: Some(failure::details(error)) }
@@ -135,6 +135,27 @@ fn unsettled(name: String, with_bytes: bool, error: UtxoError) -> UtxoError {
         other => other.to_string(),
     };
     UtxoError::FileUnsettled { name, reason, with_bytes, retryable }
+}
+
+/// How large a request to create is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) bytes: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: u32,
+}
+
+impl Size {
+    /// Memory for it, which others have perhaps: one that waits is there already.
+    fn memory(self, rooms: &Rooms) -> Result<impl Send + 'static, Status> {
+        let (bytes, most) = (self.bytes, rooms.bytes());
+        if bytes > most {
+            return Err(failure::malformed(format_args!(
+                "{bytes} bytes are more than {most}, half of limits.answer_bytes"
+            )));
+        }
+        rooms.take(bytes).map_err(|_| failure::overloaded())
+    }
 }
 
 /// What a creation waits for before it begins.
@@ -259,25 +280,24 @@ impl<S: UtxoStore> Api<S> {
         silence.unless(self.place()?, self.follow_record(file)).await
     }
 
-    /// Makes records with so many outputs together, each or not, as [`Self::make`] does.
+    /// Makes records, each or not, as [`Self::make`] does.
     ///
     /// What waits has begun nothing, and ends with whoever asked. A creation with files has its turn with them
     /// before it takes room: where their place does not answer, what has no file goes on.
     pub(super) async fn create_all(
         &self,
         asked: Vec<pb::NewTransaction>,
-        outputs: u32,
+        size: Size,
         height: Height,
-        memory: Memory,
     ) -> Result<pb::CreateResponse, Status> {
         let wanted: Vec<Wanted> =
             asked.into_iter().map(|asked| self.wanted(asked)).collect::<Result<_, _>>()?;
-        let size = (outputs, wanted.iter().map(|one| one.tx.inputs.len()).sum());
         let with_files = wanted.iter().any(|one| matches!(one.tx.body, Body::External(_)));
+        let memory = size.memory(if with_files { &self.rooms } else { &self.inline_rooms })?;
         let has = if with_files {
             Has::Turn(Arc::clone(&self.files).lock_owned().await)
         } else {
-            Has::Room(self.room.create(size.0, size.1).await?)
+            Has::Room(self.room.create(size.outputs, size.inputs).await?)
         };
         let height = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
         let api = self.clone();
@@ -291,7 +311,7 @@ impl<S: UtxoStore> Api<S> {
     async fn make(
         &self,
         wanted: Vec<Wanted>,
-        (outputs, inputs): (u32, usize),
+        size: Size,
         has: Has,
         height: Height,
     ) -> Result<pb::CreateResponse, Status> {
@@ -321,7 +341,7 @@ impl<S: UtxoStore> Api<S> {
         let room = match room {
             Some(room) => room,
             // Those who have it wait for no file.
-            None => self.room.create(outputs, inputs).await?,
+            None => self.room.create(size.outputs, size.inputs).await?,
         };
         let made = match self.service.pruner().store().create(txs, height).await {
             Ok(made) => made,

@@ -87,7 +87,9 @@ fn code(error: &UtxoError) -> Code {
         _ if error.is_retryable() => Code::Unavailable,
         UtxoError::Unknown { .. } => Code::NotFound,
         UtxoError::Pruned { .. } => Code::OutOfRange,
-        UtxoError::Malformed { .. } | UtxoError::TooManyOutputs { .. } => Code::InvalidArgument,
+        UtxoError::Malformed { .. }
+        | UtxoError::TooManyOutputs { .. }
+        | UtxoError::TooManyInputs { .. } => Code::InvalidArgument,
         UtxoError::NotPreserved { source, .. } | UtxoError::Interrupted { source, .. } => {
             code(source)
         }

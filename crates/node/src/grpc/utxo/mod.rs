@@ -51,7 +51,7 @@ pub(crate) struct Sizes {
     pub(crate) inline: usize,
     /// The longest message.
     pub(crate) message: usize,
-    /// All answers that are under way, with the bodies of all transactions that are being created.
+    /// What is read and on its way, with the bodies of all transactions that are being created.
     pub(crate) together: usize,
 }
 
@@ -67,8 +67,12 @@ pub(crate) struct Api<S> {
     /// be somebody's next one.
     files: Arc<Mutex<Orphans>>,
     room: Room,
-    /// The memory of answers until they are taken, and of bodies until they are written.
+    /// The memory of records that are read until they are taken, and of creations with files until they are done.
     rooms: Rooms,
+    /// That of the other creations, which go on where nobody takes what was read and no place of files answers.
+    inline_rooms: Rooms,
+    /// That of stories and jobs, which tell why.
+    told_rooms: Rooms,
     /// Who may read a record: it has all of its outputs in memory, of which few are answered.
     reads: Arc<Semaphore>,
     /// Who may have one explained, which asks the place of files as well.
@@ -77,6 +81,8 @@ pub(crate) struct Api<S> {
 
 /// Records that are read for the same kind of call at the same time, at most.
 const MOST_READ: usize = 4;
+/// Bytes of stories and jobs that are on their way, at most; each is a few MiB at most.
+const TOLD: usize = 16 << 20;
 
 impl<S: UtxoStore> Api<S> {
     pub(crate) fn new(
@@ -93,7 +99,9 @@ impl<S: UtxoStore> Api<S> {
             sizes,
             files: Arc::default(),
             room: Room::new(),
-            rooms: Rooms::new(sizes.together),
+            rooms: Rooms::new(sizes.together / 2),
+            inline_rooms: Rooms::new(sizes.together / 2),
+            told_rooms: Rooms::new(TOLD),
             reads: permits(MOST_READ),
             stories: permits(MOST_READ),
         }
@@ -125,9 +133,9 @@ impl<S: UtxoStore> Api<S> {
         routes
     }
 
-    /// An answer that may be long; its memory is counted until it is sent.
+    /// A story or jobs; their memory is counted until they are sent.
     fn held<T: Message>(&self, message: T) -> Result<Response<T>, Status> {
-        held::held(&self.rooms, message).map_err(|_| failure::overloaded())
+        held::held(&self.told_rooms, message).map_err(|_| failure::overloaded())
     }
 }
 

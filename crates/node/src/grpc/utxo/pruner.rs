@@ -69,8 +69,9 @@ impl<S: UtxoStore> Api<S> {
     }
 
     /// Up to which height records may go now.
-    fn safe(&self) -> Height {
-        self.trigger(None).map_or(0, |at| self.service.safe_height(at))
+    async fn safe(&self) -> Result<Height, Status> {
+        let Ok(trigger) = self.trigger(None) else { return Ok(0) };
+        self.service.safe_height(trigger).await.map_err(|error| failure::status(&error))
     }
 
     /// Why external files cannot be removed now.
@@ -247,7 +248,7 @@ impl<S: UtxoStore> Pruner for Api<S> {
             Some(record) => {
                 let (settings, enabled) =
                     (self.service.pruner().settings(), self.service.following().enabled);
-                let safe = self.safe();
+                let safe = self.safe().await?;
                 let around = story::Around { stands: &stands, safe, settings, enabled, away };
                 story::verdict(record, &around)
             }

@@ -5,10 +5,10 @@ use prost::Message as _;
 use secateur_core::Height;
 use secateur_proto::utxo::v1 as pb;
 use secateur_proto::utxo::v1::store_server::Store;
-use secateur_utxo::{BlockRef, TxId, UtxoError, UtxoStore, check_outputs};
+use secateur_utxo::{BlockRef, TxId, UtxoError, UtxoStore, check_places};
 use tonic::{Request, Response, Status};
 
-use super::create::file_name;
+use super::create::{Size, file_name};
 use super::pruner::noted;
 use super::{Api, convert, failure, height, held};
 use crate::service::Room as Memory;
@@ -70,7 +70,7 @@ impl<S: UtxoStore> Api<S> {
                     reason: reason.into(),
                 };
                 // The record takes its part of an answer too.
-                let most = (self.sizes.message / 2) as u64;
+                let most = (self.sizes.message.min(self.rooms.bytes()) / 2) as u64;
                 let files = self.service.pruner().files();
                 let files = files.ok_or_else(|| lacks("no place of external files is set"))?;
                 let size = files.size(txid, kind).await?.unwrap_or(0).min(most);
@@ -124,20 +124,13 @@ impl<S: UtxoStore> Store for Api<S> {
         let told = std::mem::take(&mut request.get_mut().transactions);
         bounded(told.len(), MOST_CREATED)?;
         // Before any file is written.
-        let outputs = check_outputs(told.iter().map(|tx| tx.outputs));
-        let outputs = outputs.map_err(|error| failure::status(&error))?;
+        let places = check_places(told.iter().map(|tx| (tx.inputs.len(), tx.outputs)));
+        let (inputs, outputs) = places.map_err(|error| failure::status(&error))?;
         let at = height(request.get_ref().height)?;
-        // One that waits is in memory already.
-        if bytes > self.sizes.together {
-            let most = self.sizes.together;
-            return Err(failure::malformed(format!(
-                "{bytes} bytes are more than {most} (limits.answer_bytes)"
-            )));
-        }
-        let memory = self.rooms.take(bytes).map_err(|_| failure::overloaded())?;
         let what = format!("{} at height {at}", plural(told.len() as u64, "transaction"));
         let entry = self.entry(&request, "utxo.create", &what);
-        noted(entry, self.create_all(told, outputs, at, memory)).await
+        let size = Size { bytes, inputs, outputs };
+        noted(entry, self.create_all(told, size, at)).await
     }
 
     async fn spend(

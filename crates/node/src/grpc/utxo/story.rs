@@ -109,14 +109,14 @@ pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
 
 /// Up to where records go that wait for a persister.
 fn waits_for_persister(safe: Height, persisted: Option<Height>) -> String {
-    let Some(persisted) = persisted else {
-        return "nothing goes until a block persister reports (utxo.trigger)".into();
+    let why = match persisted {
+        Some(height) => format!("a block persister has written blocks up to {}", count(height)),
+        None if safe == 0 => {
+            return "nothing goes until a block persister reports (utxo.trigger)".into();
+        }
+        None => "another service on the store heard how far a block persister is".into(),
     };
-    format!(
-        "records go only up to height {}, because a block persister has written blocks up to {}",
-        count(safe),
-        count(persisted)
-    )
+    format!("records go only up to height {}, because {why}", count(safe))
 }
 
 /// The sentence about a record that is not here.
@@ -197,6 +197,8 @@ mod tests {
         assert!(waits.contains("only up to height 12, because a block persister"), "{waits}");
         let unheard = verdict(&due, &Around { safe: 0, ..around }).join(" ");
         assert!(unheard.contains("until a block persister reports"), "{unheard}");
+        let elsewhere = verdict(&due, &Around { safe: 12, ..around }).join(" ");
+        assert!(elsewhere.contains("up to height 12, because another service"), "{elsewhere}");
         let later = Record { delete_at_height: Some(25), ..record() };
         assert!(told(&later).contains("at height 25, in 5 blocks"));
         let held = Record { held_by: vec![TxId([9; 32])], ..due.clone() };
