@@ -402,7 +402,7 @@ async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_
     let home = Home::new(limits);
     let served = home.serve("");
     let large = |n, bytes| pb::NewTransaction { body: vec![3; bytes].into(), ..coinbase(n, 1, 1) };
-    assert_eq!(served.create(1, vec![large(1, 900_000)]).await, ["OUTCOME_NEW"]);
+    assert_eq!(served.create(1, vec![large(1, 1_048_000)]).await, ["OUTCOME_NEW"]);
     // What never fits is not to be asked for again.
     assert_eq!(served.create(1, vec![large(4, 1_500_000)]).await, ["OUTCOME_NEW"]);
     let wide = pb::GetRequest { txid: id(4).to_vec().into(), body: true };
@@ -419,6 +419,7 @@ async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_
     let endpoint = Endpoint::from_shared(format!("http://{}", served.grpc)).unwrap();
     let channel = endpoint.initial_stream_window_size(1_000).connect().await.unwrap();
     let mut waiting = Vec::new();
+    // They have all of the room.
     for _ in 0..2 {
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc.ready().await.unwrap();
@@ -431,7 +432,7 @@ async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_
     let overloaded = (Code::ResourceExhausted, "overloaded".to_owned());
     let refused = served.store().get(served.asked(request())).await.unwrap_err();
     assert_eq!((refused.code(), label(&refused)), overloaded);
-    let refused = served.store().create(create(900_000)).await.unwrap_err();
+    let refused = served.store().create(create(1_048_000)).await.unwrap_err();
     assert_eq!((refused.code(), label(&refused)), overloaded);
     assert!(!served.is_here(2).await, "what is short is answered");
     // What has no file goes on, and so does who asks why.
@@ -439,7 +440,7 @@ async fn transactions_that_nobody_takes_have_bounded_memory_and_others_are_told_
     run(&home.data, "utxo jobs").ends(0);
     run(&home.data, &format!("utxo explain {}", shown(1))).ends(0);
     // Their connection is closed, and there is room again.
-    let freed = async { while served.store().create(create(900_000)).await.is_err() {} };
+    let freed = async { while served.store().create(create(1_048_000)).await.is_err() {} };
     timeout(PATIENCE, freed).await.expect("room again, in time");
     for mut answer in waiting {
         assert!(answer.message().await.is_err(), "its connection was closed");

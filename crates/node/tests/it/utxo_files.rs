@@ -10,7 +10,7 @@ use secateur_proto::utxo::v1 as pb;
 
 use crate::postgres;
 use crate::tool::{Run, SmallDisk, ask, run, secateur};
-use crate::utxo_rig::{Home, PATIENCE, Served, block, coinbase, id, shown, spend};
+use crate::utxo_rig::{Home, PATIENCE, Served, block, coinbase, id, label, shown, spend};
 
 fn large(mut tx: pb::NewTransaction) -> pb::NewTransaction {
     tx.body = vec![3; 200].into();
@@ -268,22 +268,24 @@ async fn a_story_does_not_wait_for_a_place_that_does_not_answer() {
 
 #[tokio::test]
 async fn a_place_that_does_not_answer_keeps_nothing_else_from_being_fed() {
-    let home = Home::new("inline_bytes = 16");
+    let home = Home::new("inline_bytes = 16\n[limits]\nanswer_bytes = \"128KiB\"");
     let served = home.serve("");
     served.create(1, vec![large(coinbase(1, 1, 1)), coinbase(2, 4, 1)]).await;
     served.create(5, vec![spend(3, &[(2, 0)], None)]).await;
     let mark = home.data.join("utxo/files/secateur-place");
     std::fs::remove_file(&mark).unwrap();
     assert!(Command::new("mkfifo").arg(&mark).status().unwrap().success());
-    // More than there is room for at a time, and nobody waits for them.
+    // Four more than there is room for at a time, and nobody waits for the others.
     let told = (100..120).map(|n| {
         let transactions = vec![large(coinbase(n, 1, 5))];
         let asked = served.asked(pb::CreateRequest { height: 5, transactions });
         let mut store = served.store();
-        async move { store.create(asked).await.map(drop) }
+        let call = async move { store.create(asked).await.unwrap_err() };
+        tokio::time::timeout(Duration::from_secs(2), call)
     });
-    let all = futures_util::future::join_all(told);
-    tokio::time::timeout(Duration::from_secs(2), all).await.unwrap_err();
+    let refused: Vec<_> =
+        futures_util::future::join_all(told).await.into_iter().flatten().collect();
+    assert_eq!(refused.iter().map(label).collect::<Vec<_>>(), ["overloaded"; 4]);
     let txids = vec![id(3).to_vec().into()];
     let mined = pb::SetMinedRequest { height: 6, txids, block: Some(block(6)) };
     served.store().set_mined(served.asked(mined)).await.unwrap();
