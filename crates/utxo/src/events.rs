@@ -82,8 +82,8 @@ pub struct Watch {
     /// Whether a block told of the head.
     told: bool,
     persisted: Option<Height>,
-    /// Whether a chain says that it has a persister, however far that is.
-    has_persister: bool,
+    /// Whether there may be a persister of which nobody knows how far it is.
+    doubted: bool,
 }
 
 impl Watch {
@@ -95,8 +95,8 @@ impl Watch {
         persisted: Option<Height>,
     ) -> Self {
         let persisted = persisted.filter(|_| !absent);
-        let (told, has_persister) = (false, false);
-        Self { mode, absent, stale_after, head: persisted, told, persisted, has_persister }
+        let (told, doubted) = (false, false);
+        Self { mode, absent, stale_after, head: persisted, told, persisted, doubted }
     }
 
     /// With a chain that is known to have come to a height: a persister may have been told to begin anew far below it.
@@ -120,20 +120,14 @@ impl Watch {
         self.persisted
     }
 
-    /// A chain says whether it has a persister.
-    pub const fn has_persister(&mut self, has: bool) {
-        self.has_persister = has;
+    /// There is a persister, or may be one, and nobody knows how far it is; or there is none.
+    pub const fn doubt_persister(&mut self, doubted: bool) {
+        self.doubted = doubted;
     }
 
-    /// Whether there is a persister, and nobody knows how far it is.
+    /// Whether that is so, and matters: blocks set nothing off then.
     pub const fn is_in_doubt(&self) -> bool {
-        self.has_persister && !self.absent && self.persisted.is_none()
-    }
-
-    /// Whether records have to wait for a persister's first word.
-    pub const fn awaits_persister(&self) -> bool {
-        let waits = matches!(self.mode, TriggerMode::Persisted) && !self.absent;
-        self.is_in_doubt() || (waits && self.persisted.is_none())
+        self.doubted && !self.absent && self.persisted.is_none()
     }
 
     /// Takes an event in.
@@ -274,19 +268,18 @@ mod tests {
     fn while_a_persister_is_in_doubt_blocks_set_nothing_off() {
         for mode in [TriggerMode::Auto, TriggerMode::Mined] {
             let mut watch = Watch::new(mode, false, 10, None);
-            watch.has_persister(true);
-            assert!(watch.is_in_doubt() && watch.awaits_persister());
+            watch.doubt_persister(true);
+            assert!(watch.is_in_doubt());
             assert_eq!(watch.hear(block(3)), Heard::Noted);
-            watch.has_persister(false);
+            watch.doubt_persister(false);
             assert_eq!(watch.hear(block(4)), trigger(4, None));
-            watch.has_persister(true);
+            watch.doubt_persister(true);
             watch.hear(Event::Persisted { height: 2 });
-            assert!(!watch.is_in_doubt() && !watch.awaits_persister());
+            assert!(!watch.is_in_doubt());
         }
-        let mut absent = Watch::new(TriggerMode::Persisted, true, 10, None);
-        absent.has_persister(true);
-        assert!(!absent.is_in_doubt() && !absent.awaits_persister());
-        assert!(Watch::new(TriggerMode::Persisted, false, 10, None).awaits_persister());
+        let mut absent = Watch::new(TriggerMode::Auto, true, 10, None);
+        absent.doubt_persister(true);
+        assert!(!absent.is_in_doubt());
     }
 
     #[tokio::test]

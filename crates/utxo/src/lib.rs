@@ -62,7 +62,7 @@ pub use pruner::{
     Skip, Trigger,
 };
 pub use rule::{Facts, Rules};
-pub use service::{Following, Service, Standing, Status};
+pub use service::{Following, Service, Standing, Status, Subscribed};
 pub use sqlite::SqliteStore;
 pub use store::{Counts, Created, Doomed, Fate, Kept, Page, Preserved, Sweep, Unmined, UtxoStore};
 pub use types::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 use secateur_archive::ArchiveUrl;
 use secateur_sql::postgres::Address;
 use secateur_utxo::teranode::ChainOptions;
-use secateur_utxo::{Following, MAX_BODY, Rules, SafeMode, Settings, TriggerMode};
+use secateur_utxo::{Following, MAX_BODY, Rules, SafeMode, Settings, Subscribed, TriggerMode};
 use serde::de::DeserializeOwned;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 
@@ -86,6 +86,7 @@ impl UtxoSettings {
     pub(super) fn of(layers: &Layers) -> Result<Self, NodeError> {
         let timeout = Duration::from_secs(layers.must("utxo.timeout_seconds", positive)?);
         let chain = |name| layers.read(name, |text| chain(text, timeout));
+        let blockchain = chain("utxo.blockchain_url")?;
         let settings = Self {
             listen: layers.must("utxo.listen", address)?,
             http: layers.must("utxo.http", address)?,
@@ -106,9 +107,11 @@ impl UtxoSettings {
                 max_lag_blocks: layers.must("utxo.max_lag_blocks", blocks)?,
                 max_jump_blocks: layers.must("utxo.max_jump_blocks", blocks)?,
                 // Who serves, listens.
-                awaits_chain: false,
+                subscribed: blockchain
+                    .as_ref()
+                    .map_or(Subscribed::Nowhere, |_| Subscribed::Elsewhere),
             },
-            chain: chain("utxo.blockchain_url")?,
+            chain: blockchain,
             assembly: chain("utxo.assembly_url")?,
         };
         if settings.following.persister_absent && settings.following.mode == TriggerMode::Persisted

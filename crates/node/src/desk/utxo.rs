@@ -183,7 +183,13 @@ fn meant(status: &Status) -> NodeError {
         Code::ResourceExhausted if label(status).as_deref() == Some("full") => {
             NodeError::DiskFull(text)
         }
-        Code::DeadlineExceeded | Code::Cancelled => NodeError::Unanswered(text),
+        // No question about records is too large: something that it asks stands still.
+        Code::DeadlineExceeded => NodeError::Unanswered(
+            "the service did not answer in time, because its database does not, most likely: its log and \
+             /readyz say"
+                .into(),
+        ),
+        Code::Cancelled => NodeError::Unanswered(text),
         _ => NodeError::Failed(text),
     }
 }
@@ -217,7 +223,8 @@ mod tests {
     fn only_an_answer_that_left_everything_alone_says_so() {
         let told = |code: Code| meant(&Status::new(code, "no")).to_string();
         assert!(told(Code::FailedPrecondition).contains(UNCHANGED));
-        assert_eq!(told(Code::DeadlineExceeded), "no");
+        assert!(told(Code::DeadlineExceeded).ends_with("/readyz say"));
+        assert_eq!(told(Code::Cancelled), "no");
         assert_eq!(told(Code::Unavailable), "no");
     }
 }

@@ -10,8 +10,8 @@ use secateur_archive::ArchiveUrl;
 use secateur_sql::postgres::{Address, PostgresOptions};
 use secateur_utxo::teranode::{self, ChainAssembly};
 use secateur_utxo::{
-    Assembly, ExternalFiles, Following, Metrics, PostgresStore, Pruner, Service, SqliteStore,
-    Standing, UtxoError, UtxoStore,
+    Assembly, ExternalFiles, Metrics, PostgresStore, Pruner, Service, SqliteStore, Standing,
+    Subscribed, UtxoError, UtxoStore,
 };
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -110,8 +110,10 @@ async fn with_store<S: UtxoStore>(
     let pruner =
         Pruner::new(store, files, settings.pruner.clone(), assembly, Arc::clone(&metrics))?;
     // A command listens to nobody.
-    let awaits_chain = serving && settings.chain.is_some();
-    let following = Following { awaits_chain, ..settings.following.clone() };
+    let mut following = settings.following.clone();
+    if serving && following.subscribed == Subscribed::Elsewhere {
+        following.subscribed = Subscribed::Here;
+    }
     let service = Service::open(pruner, following, metrics).await?;
     let sizes =
         Sizes { inline: settings.inline_bytes, message: message_bytes, together: answer_bytes };

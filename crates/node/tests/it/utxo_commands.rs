@@ -2,7 +2,7 @@
 
 use tempfile::tempdir;
 
-use crate::tool::{SmallDisk, ask, run};
+use crate::tool::{Run, SmallDisk, ask, run, secateur};
 use crate::utxo_rig::{Home, PATIENCE, Served, coinbase, shown, spend};
 
 fn says(home: &Home, words: &str, texts: &[&str]) {
@@ -105,11 +105,23 @@ async fn a_service_that_has_heard_nothing_of_its_chain_is_not_ready_and_lives() 
     assert_eq!(code, 503, "{told}");
     assert!(told.contains("nothing was heard of the chain since the start"), "{told}");
     assert_eq!(served.get("/healthz").0, 200);
-    served.block(3).await;
-    served.health("", true).await;
-    assert_eq!(served.get("/readyz").0, 200);
+    served.create(1, vec![coinbase(1, 1, 1)]).await;
+    // Somebody else's word is not the chain's: it may have a persister.
+    assert!(!served.block(3).await);
+    assert_eq!(served.get("/readyz").0, 503);
+    let nothing_goes = || {
+        assert_eq!(ask(&home.data, "utxo plan --height 3")["skip"], "persister_in_doubt");
+        let refused = run(&home.data, "utxo prune --height 3 --yes").ends(11);
+        refused.complains("the chain did not say whether it has a block persister");
+        run(&home.data, "utxo prune --height 3").ends(11);
+    };
+    nothing_goes();
     served.stop();
+    nothing_goes();
     assert_eq!(ask(&home.data, "utxo status")["ready"], true, "a command listens to nobody");
+    let mut absent = secateur(&home.data, "utxo prune --height 3 --yes");
+    absent.env("SECATEUR_UTXO_PERSISTER_ABSENT", "true");
+    Run::of(absent.output().unwrap()).ends(0);
 }
 
 #[tokio::test]

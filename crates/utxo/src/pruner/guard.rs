@@ -41,6 +41,8 @@ pub enum Skip {
     StoreUnreachable,
     /// Records wait for a persister, and none has ever reported.
     PersisterUnheard,
+    /// The chain has a persister, or may have one, and nobody knows how far it is.
+    PersisterInDoubt,
 }
 
 impl Skip {
@@ -59,6 +61,7 @@ impl Skip {
             Self::TooFar => "too_far",
             Self::StoreUnreachable => "store_unreachable",
             Self::PersisterUnheard => "persister_unheard",
+            Self::PersisterInDoubt => "persister_in_doubt",
         }
     }
 }

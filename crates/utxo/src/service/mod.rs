@@ -2,6 +2,7 @@
 
 mod follow;
 mod heights;
+mod persister;
 mod standing;
 
 use std::convert::Infallible;
@@ -18,14 +19,15 @@ use crate::UtxoError;
 use crate::events::{Event, Latest, Watch};
 use crate::files::ExternalFiles;
 use crate::metrics::Metrics;
-use crate::pruner::{Job, Outcome, Plan, Pruner, SafeMode, Skip, Trigger};
+use crate::pruner::{Job, Outcome, Plan, Pruner, Skip, Trigger};
 use crate::store::{Counts, UtxoStore};
 use crate::types::{Record, TxId};
 
 use follow::alarm;
 use heights::height_note;
+use persister::doubt_note;
 pub(crate) use standing::Silence;
-pub use standing::{Following, Standing, Status};
+pub use standing::{Following, Standing, Status, Subscribed};
 use standing::{State, lag};
 
 /// Under this name the store keeps the height that is processed.
@@ -50,6 +52,8 @@ struct Inner<S> {
     turn: tokio::sync::Mutex<()>,
     /// What the store says of a persister.
     noted: tokio::sync::Mutex<Option<Height>>,
+    /// Whether the store says that there is a persister of which nobody knows how far it is.
+    doubt: tokio::sync::Mutex<Option<bool>>,
     standing: watch::Sender<Standing>,
 }
 
@@ -68,7 +72,9 @@ impl<S: UtxoStore> Service<S> {
         // One that is said to be processed no more was at a wrong height.
         let told = |job: &&Job| job.outcome != Outcome::Completed || Some(job.height) <= processed;
         jobs.iter().rev().filter(told).for_each(|job| state.learn(job));
-        let watch = following.watch(persisted, processed);
+        let doubt = doubt_note(pruner.store()).await?;
+        let mut watch = following.watch(persisted, processed);
+        watch.doubt_persister(doubt.unwrap_or(following.has_chain()));
         if let Some(stale) = watch.stale() {
             alarm(stale);
         }
@@ -81,6 +87,7 @@ impl<S: UtxoStore> Service<S> {
             waiting: Latest::new(),
             turn: tokio::sync::Mutex::default(),
             noted: tokio::sync::Mutex::new(persisted),
+            doubt: tokio::sync::Mutex::new(doubt),
             standing: watch::Sender::default(),
         }));
         service.show();
@@ -145,18 +152,12 @@ impl<S: UtxoStore> Service<S> {
 
     /// A subscribed chain says where it is, or does not.
     pub(crate) fn chain_stands(&self, silent: Option<Silence>) {
-        self.0.state.lock().chain_silent = silent;
+        {
+            let mut state = self.0.state.lock();
+            state.chain.once |= silent.is_none();
+            state.chain.silence = silent;
+        }
         self.show();
-    }
-
-    /// A subscribed chain says whether it has a persister, however far that is.
-    pub(crate) fn chain_has_persister(&self, has: bool) {
-        self.0.watch.lock().has_persister(has);
-    }
-
-    /// Whether there is a persister, and nobody knows how far it is.
-    pub(crate) fn persister_is_in_doubt(&self) -> bool {
-        self.0.watch.lock().is_in_doubt()
     }
 
     /// Keeps in mind whether new external files may go to their place.
@@ -227,25 +228,16 @@ impl<S: UtxoStore> Service<S> {
             let now = self.0.watch.lock().persisted().unwrap_or(told);
             return Ok(Trigger { persisted: Some(told.min(now)), ..trigger });
         }
-        let Ok(informed) = self.informed(trigger).await.inspect_err(|error| {
+        let Ok((trigger, awaited)) = self.informed(trigger).await.inspect_err(|error| {
             tracing::warn!(%error, "nothing is pruned while what a persister reported is not known");
         }) else {
             return Err(Skip::StoreUnreachable);
         };
-        if let Some(height) = informed.persisted {
+        if let Some(height) = trigger.persisted {
             *self.0.noted.lock().await = Some(height);
             self.listen(Event::Persisted { height });
         }
-        self.awaited(informed).map_or(Ok(informed), Err)
-    }
-
-    /// A trigger with what the store says of a persister, where this service knows nothing.
-    async fn informed(&self, trigger: Trigger) -> Result<Trigger, UtxoError> {
-        if self.0.following.persister_absent || trigger.persisted.is_some() {
-            return Ok(trigger);
-        }
-        let persisted = height_note(self.0.pruner.store(), PERSISTED).await?;
-        Ok(Trigger { persisted, ..trigger })
+        awaited.map_or(Ok(trigger), Err)
     }
 
     /// Keeps what a run leaves: the height counts as processed only if both phases are done.
@@ -326,35 +318,10 @@ impl<S: UtxoStore> Service<S> {
         height.or_else(|| watch.head()).map(|height| watch.at(height))
     }
 
-    /// Why nothing can go: records wait for a persister, and nobody knows how far one is.
-    fn awaited(&self, trigger: Trigger) -> Option<Skip> {
-        let is_bound = self.0.pruner.settings().safe != SafeMode::Trigger;
-        let waits = is_bound && trigger.persisted.is_none();
-        let waits = waits && self.0.watch.lock().awaits_persister();
-        waits.then_some(Skip::PersisterUnheard)
-    }
-
-    /// A trigger as a run that begins now would have it, why it would not begin, and up to which height records would
-    /// go.
-    async fn foreseen(
-        &self,
-        trigger: Trigger,
-    ) -> Result<(Trigger, Option<Skip>, Height), UtxoError> {
-        let trigger = self.informed(trigger).await?;
-        let pruner = &self.0.pruner;
-        let awaited = self.awaited(trigger);
-        let safe = pruner.settings().safe_height(&pruner.store().rules(), trigger);
-        Ok((trigger, awaited, if awaited.is_some() { 0 } else { safe }))
-    }
-
-    /// Up to which height records may go in a run that begins now.
-    pub async fn safe_height(&self, trigger: Trigger) -> Result<Height, UtxoError> {
-        self.foreseen(trigger).await.map(|(_, _, safe)| safe)
-    }
-
     /// What a run would do.
     pub async fn plan(&self, trigger: Trigger) -> Result<Plan, UtxoError> {
-        let (trigger, awaited, safe) = self.foreseen(trigger).await?;
+        let (trigger, awaited) = self.informed(trigger).await?;
+        let safe = self.up_to(trigger, awaited);
         let plan = self.0.pruner.plan_up_to(trigger.height, safe).await?;
         Ok(Plan { skip: plan.skip.or(awaited.map(Skip::name)), ..plan })
     }

@@ -25,8 +25,20 @@ pub struct Following {
     pub max_lag_blocks: Height,
     /// Blocks that a chain may be ahead of what was known; what is further is taken for a mistake. 0: any.
     pub max_jump_blocks: Height,
-    /// Whether a chain is subscribed to: until something is heard of it, the service is not ready.
-    pub awaits_chain: bool,
+    /// Where a chain is subscribed to.
+    pub subscribed: Subscribed,
+}
+
+/// Where a chain is subscribed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Subscribed {
+    /// Nowhere: events are pushed.
+    #[default]
+    Nowhere,
+    /// By whoever serves, and not here. Until the chain said whether it has a persister, records wait for one.
+    Elsewhere,
+    /// Here. Until it is heard, the service is not ready either.
+    Here,
 }
 
 impl Default for Following {
@@ -38,7 +50,7 @@ impl Default for Following {
             persister_stale_blocks: 100,
             max_lag_blocks: 144,
             max_jump_blocks: 10_000,
-            awaits_chain: false,
+            subscribed: Subscribed::Nowhere,
         }
     }
 }
@@ -90,6 +102,15 @@ pub struct Standing {
     pub not_ready: Option<String>,
 }
 
+/// How a subscribed chain is heard.
+#[derive(Debug, Default)]
+pub(super) struct Hearing {
+    /// Whether it said where it is, ever since the start.
+    pub(super) once: bool,
+    /// Why it does not now.
+    pub(super) silence: Option<Silence>,
+}
+
 /// A subscribed chain that is not heard.
 #[derive(Debug)]
 pub(crate) struct Silence {
@@ -113,8 +134,8 @@ pub(super) struct State {
     pub(super) doubted: Option<String>,
     /// Whether anything was heard of the chain since the start.
     pub(super) heard: bool,
-    /// Why a subscribed chain is not heard.
-    pub(super) chain_silent: Option<Silence>,
+    /// How a subscribed chain is heard.
+    pub(super) chain: Hearing,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
     /// Why external files cannot be written, and whether anybody looked.
@@ -150,6 +171,11 @@ impl Following {
     /// Whether a height that is processed is so far above the chain's top that nothing is to be counted from it.
     pub(super) fn is_beyond(&self, head: Option<Height>, processed: Height) -> bool {
         head.is_some_and(|head| self.is_jump(head, processed))
+    }
+
+    /// Whether a chain is there to say whether it has a persister.
+    pub(super) fn has_chain(&self) -> bool {
+        self.subscribed != Subscribed::Nowhere
     }
 
     /// Whether a height that is processed cannot be the chain's: it is beyond its top, or further above one that a
@@ -217,15 +243,23 @@ impl State {
         if !following.enabled {
             return None;
         }
-        if following.awaits_chain && !self.heard {
-            let silent = self.chain_silent.as_ref();
+        let listens = following.subscribed == Subscribed::Here;
+        if listens && !self.chain.once {
+            let silent = self.chain.silence.as_ref();
             let why = silent.map_or_else(String::new, |silent| format!(": {}", silent.why));
             return Some(format!("nothing was heard of the chain since the start{why}"));
         }
-        if let Some(Silence { why, is_long: true }) = &self.chain_silent {
+        if let Some(Silence { why, is_long: true }) = &self.chain.silence {
             return Some(format!(
                 "the chain has not been heard for long, and may be far ahead: {why}"
             ));
+        }
+        if listens && watch.is_in_doubt() {
+            return Some(
+                "the chain says that it has a block persister, and not how far that is: nothing is pruned until it \
+                 does (utxo.persister_absent, if there is none)"
+                    .into(),
+            );
         }
         let most = following.max_lag_blocks;
         let behind = lag(watch.head(), self.processed).filter(|behind| *behind > most)?;

@@ -227,7 +227,6 @@ impl<S: UtxoStore> Listener<'_, S> {
 
     /// A persister's height: it never goes back, and never past the chain's top.
     async fn persisted(&self, height: Height) -> Result<(), Failed> {
-        self.service.chain_has_persister(true);
         let kind = NotificationType::BlockPersisted.into();
         let known = self.service.standing().borrow().persisted;
         if self.head.is_none_or(|head| height > head) {
@@ -236,6 +235,15 @@ impl<S: UtxoStore> Listener<'_, S> {
             self.pass_over(Unheard::Backwards, kind, &height.to_string());
         } else {
             self.tell(Event::Persisted { height }).await?;
+        }
+        self.in_doubt_unless_known().await
+    }
+
+    /// There is a persister; unless it is known by now how far it is, nothing goes.
+    async fn in_doubt_unless_known(&self) -> Result<(), Failed> {
+        let unknown = self.service.standing().borrow().persisted.is_none();
+        if unknown && !self.service.following().persister_absent {
+            self.service.doubt_persister(true).await.map_err(Failed::Ours)?;
         }
         Ok(())
     }
@@ -258,10 +266,9 @@ impl<S: UtxoStore> Listener<'_, S> {
     /// Asks where the chain is. Answers when to look again.
     async fn look(&mut self, persister: Persister) -> Result<Instant, Failed> {
         let timeout = self.options.timeout;
+        let follows = !self.service.following().persister_absent;
         let asked = match persister {
-            Persister::Ask if !self.service.following().persister_absent => {
-                self.ask_persisted().await?
-            }
+            Persister::Ask if follows => self.ask_persisted().await?,
             Persister::Ask | Persister::Told(_) => None,
         };
         let best = in_time(WHAT, timeout, self.client.get_best_block_header(())).await?;
@@ -275,17 +282,18 @@ impl<S: UtxoStore> Listener<'_, S> {
                     self.persisted(height).await?;
                 }
             }
-            Persister::Ask => {
-                self.service.chain_has_persister(asked.is_some());
-                match asked {
-                    // The state itself may go back: a persister that begins anew has to be waited for.
-                    Some(height) if height <= head => {
-                        self.tell(Event::Persisted { height }).await?;
-                    }
-                    Some(height) => self.persisted(height).await?,
-                    None => {}
+            Persister::Ask => match asked {
+                // The state itself may go back: a persister that begins anew has to be waited for.
+                Some(height) if height <= head => {
+                    self.tell(Event::Persisted { height }).await?;
+                    self.in_doubt_unless_known().await?;
                 }
-            }
+                Some(height) => self.persisted(height).await?,
+                None if follows => {
+                    self.service.doubt_persister(false).await.map_err(Failed::Ours)?;
+                }
+                None => {}
+            },
         }
         self.tell(Event::Block { height: head, mined_set: best.mined_set }).await?;
         self.answered = Instant::now();
@@ -307,7 +315,7 @@ impl<S: UtxoStore> Listener<'_, S> {
         };
         let Ok(bytes) = <[u8; 4]>::try_from(data.as_ref()) else {
             self.service.metrics().unheard(Unheard::NotAHeight);
-            self.service.chain_has_persister(true);
+            self.in_doubt_unless_known().await?;
             let reason = format!("{PERSISTER} has {} bytes, and 4 are a height", data.len());
             return Err(Failed::Ours(UtxoError::Service { what: WHAT, reason, retryable: true }));
         };

@@ -1,6 +1,7 @@
 //! What cannot be a height is counted and changes nothing, and neither does what contradicts the chain.
 
-use secateur_utxo::{Event, Heard, Skip};
+use secateur_utxo::teranode::follow;
+use secateur_utxo::{Event, Following, Heard, Skip, Subscribed};
 use tokio::sync::watch;
 
 use crate::world::{Rig, World, notification, options};
@@ -97,10 +98,16 @@ async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
             rig.stands(|stands| stands.persisted == Some(0)).await;
         }
         assert_eq!(rig.service.standing().borrow().processed.unwrap_or(0), 0, "{state:?}");
-        // Nor does anybody else's block.
-        rig.service.hear(Event::Block { height: 50, mined_set: true }).await.unwrap();
-        let plan = rig.service.plan(rig.service.trigger_at(Some(50)).unwrap()).await.unwrap();
-        assert_eq!(plan.safe_height, 0, "{state:?}");
+        // Nor does anybody else's block, here or where nobody hears the chain.
+        for service in [&rig.service, &rig.another(Following::default()).await] {
+            service.hear(Event::Block { height: 50, mined_set: true }).await.unwrap();
+            let by_hand = service.trigger_at(Some(50)).unwrap();
+            assert_eq!(service.plan(by_hand).await.unwrap().safe_height, 0, "{state:?}");
+            if *state != [0; 4] {
+                let pruned = service.prune(by_hand, watch::channel(false).1).await;
+                assert_eq!(pruned.unwrap_err(), Skip::PersisterInDoubt);
+            }
+        }
         // It says something that can be right, and blocks count as far as it is.
         world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
         while rig.service.standing().borrow().persisted != Some(40) {
@@ -129,14 +136,48 @@ async fn a_doubt_about_a_persister_outlasts_the_next_block() {
     assert_eq!(pushed, Heard::Noted);
     let by_hand = rig.service.trigger_at(Some(52)).unwrap();
     let plan = rig.service.plan(by_hand).await.unwrap();
-    assert_eq!((plan.skip, plan.safe_height), (Some("persister_unheard"), 0));
+    assert_eq!((plan.skip, plan.safe_height), (Some("persister_in_doubt"), 0));
     let pruned = rig.service.prune(by_hand, watch::channel(false).1).await;
-    assert_eq!(pruned.unwrap_err(), Skip::PersisterUnheard);
+    assert_eq!(pruned.unwrap_err(), Skip::PersisterInDoubt);
     // A block asks for the state again.
     world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
     world.block(53);
     let stands = rig.stands(|stands| stands.processed.is_some()).await;
     assert_eq!((stands.processed, stands.persisted), (Some(40), Some(40)));
+    rig.end().await;
+}
+
+/// I26.
+#[tokio::test]
+async fn nothing_goes_until_a_chain_said_whether_it_has_a_persister() {
+    let world = World::at(50);
+    let serving = world.serve(0).await;
+    let rig = Rig::open(Following::default(), None).await;
+    let following = Following { subscribed: Subscribed::Elsewhere, ..Following::default() };
+    let unheard = rig.another(following.clone()).await;
+    let heard = unheard.hear(Event::Block { height: 50, mined_set: true }).await.unwrap();
+    assert_eq!(heard, Heard::Noted);
+    let by_hand = unheard.trigger_at(Some(50)).unwrap();
+    assert_eq!(unheard.awaited().await.unwrap(), Some(Skip::PersisterInDoubt));
+    let go = || watch::channel(false).1;
+    assert_eq!(unheard.prune(by_hand, go()).await.unwrap_err(), Skip::PersisterInDoubt);
+    // It says that it has none, and that is known where it is away.
+    let listener = rig.another(following.clone()).await;
+    let (options, (stop, stopped)) = (options(&serving.url()), watch::channel(false));
+    let mut standing = listener.standing();
+    let chain = listener.clone();
+    let listening = tokio::spawn(async move { follow(&chain, &options, stopped).await });
+    standing.wait_for(|stands| stands.head == Some(50)).await.unwrap();
+    while listener.awaited().await.unwrap().is_some() {
+        tokio::task::yield_now().await;
+    }
+    stop.send_replace(true);
+    listening.await.unwrap().unwrap();
+    let restarted = rig.another(following).await;
+    assert_eq!(restarted.awaited().await.unwrap(), None);
+    let heard = restarted.hear(Event::Block { height: 50, mined_set: true }).await.unwrap();
+    assert!(matches!(heard, Heard::Trigger(_)), "{heard:?}");
+    assert!(unheard.prune(by_hand, go()).await.is_ok());
     rig.end().await;
 }
 

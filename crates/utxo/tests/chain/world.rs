@@ -239,6 +239,14 @@ impl Rig {
         Self { service, registry, stop, tasks: Vec::new(), _place: place }
     }
 
+    /// Another service on the same store, which listens to nobody.
+    pub async fn another(&self, following: Following) -> Service<SqliteStore> {
+        let (store, metrics) = (self.service.pruner().store().clone(), Arc::<Metrics>::default());
+        let pruner =
+            Pruner::new(store, None, Settings::default(), None, Arc::clone(&metrics)).unwrap();
+        Service::open(pruner, following, metrics).await.unwrap()
+    }
+
     /// A service that listens and prunes.
     pub async fn listening(options: ChainOptions) -> Self {
         Self::listening_as(Following::default(), options).await

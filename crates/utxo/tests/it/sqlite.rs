@@ -208,8 +208,8 @@ async fn a_directory_that_does_not_answer_is_looked_at_once_at_a_time() {
     let mut looks = 0;
     let store = Faulty::new(home.store.clone(), move |name| {
         looks += u32::from(name == "note");
-        // Two are of a service that begins, then it asks whether the store answers, and then for the mark.
-        (name == "note" && looks == 4).then(|| {
+        // Three are of a service that begins, then it asks whether the store answers, and then for the mark.
+        (name == "note" && looks == 5).then(|| {
             tokio::time::pause();
             When::Keeps
         })

@@ -28,7 +28,9 @@ fn whole(sheet: &mut Sheet, record: &pb::Record) {
     inputs(sheet, record);
     outputs(sheet, record);
     if let Some(since) = record.unmined_since {
-        sheet.line(format_args!("It waits for a block since height {}.", count(since)));
+        // A loser waits for nothing.
+        let verb = if record.conflicting { "is in no block" } else { "waits for a block" };
+        sheet.line(format_args!("It {verb} since height {}.", count(since)));
     }
     for block in &record.blocks {
         sheet.line(format_args!(

@@ -103,7 +103,11 @@ fn skip_text(skip: &str) -> &str {
         "not_ahead" => "the height was processed before",
         "too_far" => "the height is far above what is known: a mistake, most likely",
         "store_unreachable" => "the store does not say what a persister reported",
-        "persister_unheard" => "records wait for a block persister, and nobody knows how far it is",
+        "persister_unheard" => "records wait for a block persister, and none has ever reported",
+        "persister_in_doubt" => {
+            "the chain did not say whether it has a block persister, or how far that is \
+             (utxo.persister_absent, if there is none)"
+        }
         other => other,
     }
 }

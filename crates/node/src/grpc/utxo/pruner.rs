@@ -248,8 +248,11 @@ impl<S: UtxoStore> Pruner for Api<S> {
             Some(record) => {
                 let (settings, enabled) =
                     (self.service.pruner().settings(), self.service.following().enabled);
+                let awaited = self.service.awaited().await;
+                let awaited = awaited.map_err(|error| failure::status(&error))?;
                 let safe = self.safe().await?;
-                let around = story::Around { stands: &stands, safe, settings, enabled, away };
+                let around =
+                    story::Around { stands: &stands, safe, awaited, settings, enabled, away };
                 story::verdict(record, &around)
             }
             None => vec![story::absent(pruned_at, &stands)],

@@ -1,7 +1,7 @@
 //! What keeps a record, or when it goes: the sentences of `explain`.
 
 use secateur_core::Height;
-use secateur_utxo::{Record, Settings, Standing};
+use secateur_utxo::{Record, Settings, Skip, Standing};
 
 use crate::ui::words::{count, plural};
 
@@ -10,6 +10,8 @@ pub(super) struct Around<'a> {
     pub(super) stands: &'a Standing,
     /// Up to which height records may go now.
     pub(super) safe: Height,
+    /// Why none may go, whatever its height is.
+    pub(super) awaited: Option<Skip>,
     pub(super) settings: &'a Settings,
     /// Whether events set runs off.
     pub(super) enabled: bool,
@@ -42,7 +44,7 @@ impl Away {
 
 /// The sentences about a record.
 pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
-    let &Around { stands, safe, settings, enabled, away } = around;
+    let &Around { settings, away, .. } = around;
     let mut said = Vec::new();
     if record.cut {
         said.push(
@@ -75,45 +77,54 @@ pub(super) fn verdict(record: &Record, around: &Around<'_>) -> Vec<String> {
     }
     let held = !said.is_empty();
     match record.delete_at_height {
-        Some(at) if at <= safe && held => {
-            said.push(format!("It is past its delete-at-height {}, and is kept.", count(at)));
-        }
-        Some(at) if at <= safe => {
-            let deep = if settings.defensive {
-                ", if every transaction that spends it is deep in the chain (utxo.defensive)"
-            } else {
-                ""
-            };
-            let by_hand =
-                if enabled { "" } else { ", which nothing sets off but you (utxo.enabled is off)" };
-            said.push(format!(
-                "It is past its delete-at-height {} and goes with the next run{by_hand}{deep}.",
-                count(at)
-            ));
-        }
-        Some(at) if stands.head.is_some_and(|head| at <= head) => {
-            let waits = waits_for_persister(safe, stands.persisted);
-            said.push(format!("It is past its delete-at-height {}, and {waits}.", count(at)));
-        }
-        Some(at) => {
-            let left = stands.head.map(|head| plural(at.saturating_sub(head), "block"));
-            let left = left.map_or_else(String::new, |left| format!(", in {left}"));
-            let when = if held { "not before" } else { "at" };
-            said.push(format!("Its record goes {when} height {}{left}.", count(at)));
-        }
+        Some(at) => said.push(when(at, held, around)),
         None if record.preserve_until.is_some() => {}
         None => said.push(why_it_stays(record)),
     }
     said
 }
 
+/// When a record goes that has a delete-at-height, or why it is late.
+fn when(at: Height, held: bool, around: &Around<'_>) -> String {
+    let &Around { stands, safe, awaited, settings, enabled, .. } = around;
+    let is_past = stands.head.is_some_and(|head| at <= head);
+    let (past, height) = ("It is past its delete-at-height", count(at));
+    if let Some(skip) = awaited {
+        let due = if is_past { past } else { "It is due at height" };
+        let until = if skip == Skip::PersisterInDoubt {
+            "the chain says whether it has a block persister, and how far that is \
+             (utxo.persister_absent, if there is none)"
+        } else {
+            "a block persister reports (utxo.trigger)"
+        };
+        return format!("{due} {height}, and nothing goes until {until}.");
+    }
+    if at <= safe && held {
+        return format!("{past} {height}, and is kept.");
+    }
+    if at <= safe {
+        let by_hand =
+            if enabled { "" } else { ", which nothing sets off but you (utxo.enabled is off)" };
+        let deep = if settings.defensive {
+            ", if every transaction that spends it is deep in the chain (utxo.defensive)"
+        } else {
+            ""
+        };
+        return format!("{past} {height} and goes with the next run{by_hand}{deep}.");
+    }
+    if is_past {
+        return format!("{past} {height}, and {}.", waits_for_persister(safe, stands.persisted));
+    }
+    let left = stands.head.map(|head| plural(at.saturating_sub(head), "block"));
+    let left = left.map_or_else(String::new, |left| format!(", in {left}"));
+    let not_before = if held { "not before" } else { "at" };
+    format!("Its record goes {not_before} height {height}{left}.")
+}
+
 /// Up to where records go that wait for a persister.
 fn waits_for_persister(safe: Height, persisted: Option<Height>) -> String {
     let why = match persisted {
         Some(height) => format!("a block persister has written blocks up to {}", count(height)),
-        None if safe == 0 => {
-            return "nothing goes until a block persister reports (utxo.trigger)".into();
-        }
         None => "another service on the store heard how far a block persister is".into(),
     };
     format!("records go only up to height {}, because {why}", count(safe))
@@ -179,8 +190,14 @@ mod tests {
     fn every_reason_to_stay_is_told() {
         let stands = Standing { head: Some(20), processed: Some(19), ..Standing::default() };
         let settings = Settings::default();
-        let around =
-            Around { stands: &stands, safe: 19, settings: &settings, enabled: true, away: None };
+        let around = Around {
+            stands: &stands,
+            safe: 19,
+            awaited: None,
+            settings: &settings,
+            enabled: true,
+            away: None,
+        };
         let told = |record: &Record| verdict(record, &around).join(" ");
         assert!(absent(None, &stands).contains("heights up to 19 are processed"));
         assert!(absent(None, &Standing::default()).contains("no height"));
@@ -195,8 +212,14 @@ mod tests {
         let waits = verdict(&due, &Around { stands: &behind, safe: 12, ..around }).join(" ");
         assert!(waits.contains("past its delete-at-height 19"), "{waits}");
         assert!(waits.contains("only up to height 12, because a block persister"), "{waits}");
-        let unheard = verdict(&due, &Around { safe: 0, ..around }).join(" ");
+        let unheard = Around { safe: 0, awaited: Some(Skip::PersisterUnheard), ..around };
+        let unheard = verdict(&due, &unheard).join(" ");
         assert!(unheard.contains("until a block persister reports"), "{unheard}");
+        let nobody = Standing::default();
+        let doubt = Some(Skip::PersisterInDoubt);
+        let doubt = verdict(&due, &Around { stands: &nobody, safe: 0, awaited: doubt, ..around });
+        let doubt = doubt.join(" ");
+        assert!(doubt.contains("is due at height 19, and nothing goes until the chain"), "{doubt}");
         let elsewhere = verdict(&due, &Around { safe: 12, ..around }).join(" ");
         assert!(elsewhere.contains("up to height 12, because another service"), "{elsewhere}");
         let later = Record { delete_at_height: Some(25), ..record() };
