@@ -1,6 +1,5 @@
 //! The suite of every backend, on one file; and what only a file with one writer has to promise.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -72,31 +71,6 @@ async fn a_page_of_old_transactions_with_very_many_parents_ends_early_and_goes_o
     assert_eq!((second.items.len(), second.items[0].txid), (1, id(3)));
 }
 
-/// Who asked and who ended, in order.
-#[derive(Default)]
-struct Seen(Mutex<Vec<&'static str>>);
-
-impl Seen {
-    async fn prunes<T>(&self, work: impl Future<Output = T>) -> T {
-        let done = work.await;
-        self.0.lock().push("pruned");
-        done
-    }
-
-    async fn writes(&self, store: &SqliteStore) {
-        self.0.lock().push("asks");
-        add(store, 18, vec![coinbase(9, 1, block(18, 18))]).await;
-        self.0.lock().push("written");
-    }
-
-    /// What a prune ended while somebody waited to write.
-    fn waited_for(&self) -> usize {
-        let seen = self.0.lock();
-        let waits = seen.iter().skip_while(|what| **what != "asks").skip(1);
-        waits.take_while(|what| **what != "written").count()
-    }
-}
-
 #[tokio::test]
 async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
     let home = open(RULES).await;
@@ -106,18 +80,18 @@ async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
     mine(store, 7, &(100..499).collect::<Vec<_>>()).await;
     let keys = store.due(17, None, 1000).await.unwrap().items;
     let sweep = Sweep { height: 17, external: false };
-    let seen = Seen::default();
     let chunk = |n: usize| {
         let keys = keys.chunks(100).nth(n).unwrap().to_vec();
-        seen.prunes(store.delete(keys, sweep))
+        store.delete(keys, sweep)
     };
-    // All chunks ask for their turn before the writer does.
-    let (one, two, three, four, ()) =
-        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), seen.writes(store));
+    // All chunks ask for their turn before the writer does, which finds a record of the second one.
+    let writes = store.set_mined(vec![id(250)], block(7, 7), 18);
+    let (one, two, three, four, written) =
+        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), writes);
     for fates in [one, two, three, four] {
         assert!(fates.unwrap().into_iter().all(|fate| fate == Fate::Deleted));
     }
-    assert!(seen.waited_for() <= 1, "{:?}", seen.0.lock());
+    written.unwrap();
 }
 
 #[tokio::test]
@@ -129,7 +103,6 @@ async fn chunks_that_go_together_make_room_for_a_writer() {
     mine(store, 7, &(100..5100).collect::<Vec<_>>()).await;
     let keys = store.due(17, None, 10_000).await.unwrap().items;
     let sweep = Sweep { height: 17, external: false };
-    let seen = Seen::default();
     let deleting = async {
         let (mut left, mut steps) = (keys, 0);
         while !left.is_empty() {
@@ -140,9 +113,10 @@ async fn chunks_that_go_together_make_room_for_a_writer() {
         }
         steps
     };
-    let (steps, ()) = tokio::join!(seen.prunes(deleting), seen.writes(store));
+    // The writer finds the last record.
+    let (steps, written) = tokio::join!(deleting, store.set_mined(vec![id(5099)], block(7, 7), 18));
     assert_eq!(steps, 2, "one until the writer waits, and one for the others");
-    assert_eq!(*seen.0.lock(), ["asks", "written", "pruned"]);
+    written.unwrap();
 }
 
 #[tokio::test]
@@ -320,11 +294,13 @@ async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
     let keys = store.due(17, None, 10).await.unwrap().items;
     let fates = delete(store, keys, Sweep { height: 17, external: false }).await;
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
-    let seen = Seen::default();
-    let (removed, ()) =
-        tokio::join!(seen.prunes(store.finish(vec![doomed.key])), seen.writes(store));
+    // The writer finds what is left of it.
+    let asks = store.set_mined(vec![id(2)], block(7, 7), 18);
+    let (removed, refused) = tokio::join!(store.finish(vec![doomed.key]), asks);
     removed.unwrap();
-    assert_eq!(seen.waited_for(), 0, "{:?}", seen.0.lock());
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, UtxoError::Pruned { .. }), "{refused}");
+    assert!(store.get(id(2)).await.unwrap().is_none());
 }
 
 /// What this process holds in memory.
