@@ -6,6 +6,7 @@ use secateur_core::Cursor;
 use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::sink::Sink as _;
 use secateur_index::{Batch, ErrorClass, IndexError};
+use tokio::sync::watch;
 
 use crate::chain::{batch, connect, dump, open};
 use crate::fixture::{Server, Stop};
@@ -31,32 +32,39 @@ async fn a_restart_in_the_middle_loses_nothing_and_doubles_nothing() {
     // Everything as in earnest: what is committed must survive a crash of the server.
     let mut server = Server::with(&[]);
     let (calm_url, url) = (server.database(), server.database());
-    let calm = open(&calm_url).await;
-    for first in (0..4_000).step_by(100) {
-        calm.commit(batch(first..first + 100)).await.unwrap();
-    }
     let sink = open(&url).await;
+    let (written, mut progress) = watch::channel(0);
+    let (over, is_over) = watch::channel(false);
+    // It writes as long as there are restarts, and so in the middle of each.
     let writer = tokio::spawn(async move {
         let mut failures = 0;
-        for first in (0..4_000).step_by(100) {
+        while !*is_over.borrow() {
+            let first = *written.borrow();
             failures += insist(&sink, &batch(first..first + 100)).await;
+            written.send_replace(first + 100);
         }
-        assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(4_000)));
-        failures
+        let end = *written.borrow();
+        assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(end)));
+        (end, failures)
     });
-    let mut server = tokio::task::spawn_blocking(move || {
-        for how in [Stop::Crash, Stop::Fast, Stop::Crash] {
-            std::thread::sleep(Duration::from_millis(150));
+    for how in [Stop::Crash, Stop::Fast, Stop::Crash] {
+        let goal = *progress.borrow() + 500;
+        progress.wait_for(|written| *written >= goal).await.unwrap();
+        server = tokio::task::spawn_blocking(move || {
             server.stop(how);
-            std::thread::sleep(Duration::from_millis(100));
             server.run();
-        }
-        server
-    })
-    .await
-    .unwrap();
-    let failures = writer.await.unwrap();
-    assert!(failures > 0, "no restart fell into the writing");
+            server
+        })
+        .await
+        .unwrap();
+    }
+    over.send_replace(true);
+    let (end, failures) = writer.await.unwrap();
+    assert!(failures >= 3, "each restart broke a connection: {failures}");
+    let calm = open(&calm_url).await;
+    for first in (0..end).step_by(100) {
+        calm.commit(batch(first..first + 100)).await.unwrap();
+    }
     assert_eq!(dump(&url).await, dump(&calm_url).await);
     server.stop(Stop::Fast);
 }
