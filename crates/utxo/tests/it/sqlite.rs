@@ -71,6 +71,22 @@ async fn a_page_of_old_transactions_with_very_many_parents_ends_early_and_goes_o
     assert_eq!((second.items.len(), second.items[0].txid), (1, id(3)));
 }
 
+/// Somebody else has the file, so that no step ends before all have asked for their turn.
+struct Gate(rusqlite::Connection);
+
+impl Gate {
+    fn shut(store: &SqliteStore) -> Self {
+        let gate = rusqlite::Connection::open(store.address()).unwrap();
+        gate.execute_batch("BEGIN IMMEDIATE").unwrap();
+        Self(gate)
+    }
+
+    /// To be polled after all others that are waited for together.
+    async fn opens(self) {
+        self.0.execute_batch("ROLLBACK").unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
     let home = open(RULES).await;
@@ -86,8 +102,9 @@ async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
     };
     // All chunks ask for their turn before the writer does, which finds a record of the second one.
     let writes = store.set_mined(vec![id(250)], block(7, 7), 18);
-    let (one, two, three, four, written) =
-        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), writes);
+    let opens = Gate::shut(store).opens();
+    let (one, two, three, four, written, ()) =
+        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), writes, opens);
     for fates in [one, two, three, four] {
         assert!(fates.unwrap().into_iter().all(|fate| fate == Fate::Deleted));
     }
@@ -114,7 +131,8 @@ async fn chunks_that_go_together_make_room_for_a_writer() {
         steps
     };
     // The writer finds the last record.
-    let (steps, written) = tokio::join!(deleting, store.set_mined(vec![id(5099)], block(7, 7), 18));
+    let writes = store.set_mined(vec![id(5099)], block(7, 7), 18);
+    let (steps, written, ()) = tokio::join!(deleting, writes, Gate::shut(store).opens());
     assert_eq!(steps, 2, "one until the writer waits, and one for the others");
     written.unwrap();
 }
@@ -296,7 +314,8 @@ async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
     // The writer finds what is left of it.
     let asks = store.set_mined(vec![id(2)], block(7, 7), 18);
-    let (removed, refused) = tokio::join!(store.finish(vec![doomed.key]), asks);
+    let opens = Gate::shut(store).opens();
+    let (removed, refused, ()) = tokio::join!(store.finish(vec![doomed.key]), asks, opens);
     removed.unwrap();
     let refused = refused.unwrap_err();
     assert!(matches!(refused, UtxoError::Pruned { .. }), "{refused}");
