@@ -82,7 +82,7 @@ impl Gate {
     }
 
     /// To be polled after all others that are waited for together.
-    async fn opens(self) {
+    fn opens(self) {
         self.0.execute_batch("ROLLBACK").unwrap();
     }
 }
@@ -102,9 +102,9 @@ async fn a_writer_waits_for_one_chunk_however_many_are_to_be_deleted() {
     };
     // All chunks ask for their turn before the writer does, which finds a record of the second one.
     let writes = store.set_mined(vec![id(250)], block(7, 7), 18);
-    let opens = Gate::shut(store).opens();
+    let gate = Gate::shut(store);
     let (one, two, three, four, written, ()) =
-        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), writes, opens);
+        tokio::join!(chunk(0), chunk(1), chunk(2), chunk(3), writes, async { gate.opens() });
     for fates in [one, two, three, four] {
         assert!(fates.unwrap().into_iter().all(|fate| fate == Fate::Deleted));
     }
@@ -132,7 +132,8 @@ async fn chunks_that_go_together_make_room_for_a_writer() {
     };
     // The writer finds the last record.
     let writes = store.set_mined(vec![id(5099)], block(7, 7), 18);
-    let (steps, written, ()) = tokio::join!(deleting, writes, Gate::shut(store).opens());
+    let gate = Gate::shut(store);
+    let (steps, written, ()) = tokio::join!(deleting, writes, async { gate.opens() });
     assert_eq!(steps, 2, "one until the writer waits, and one for the others");
     written.unwrap();
 }
@@ -314,8 +315,9 @@ async fn a_writer_waits_for_one_piece_of_a_record_with_many_outputs() {
     let [Fate::Cut(doomed)] = fates.as_slice() else { panic!("{fates:?}") };
     // The writer finds what is left of it.
     let asks = store.set_mined(vec![id(2)], block(7, 7), 18);
-    let opens = Gate::shut(store).opens();
-    let (removed, refused, ()) = tokio::join!(store.finish(vec![doomed.key]), asks, opens);
+    let gate = Gate::shut(store);
+    let (removed, refused, ()) =
+        tokio::join!(store.finish(vec![doomed.key]), asks, async { gate.opens() });
     removed.unwrap();
     let refused = refused.unwrap_err();
     assert!(matches!(refused, UtxoError::Pruned { .. }), "{refused}");
