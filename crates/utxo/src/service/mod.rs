@@ -74,7 +74,9 @@ impl<S: UtxoStore> Service<S> {
         jobs.iter().rev().filter(told).for_each(|job| state.learn(job));
         let doubt = doubt_note(pruner.store()).await?;
         let mut watch = following.watch(persisted, processed);
-        watch.doubt_persister(doubt.unwrap_or(following.has_chain()));
+        // Who does not hear the chain asks the store before each run: others may know more by then.
+        let listens = following.subscribed == Subscribed::Here;
+        watch.doubt_persister(listens && doubt.unwrap_or(true));
         if let Some(stale) = watch.stale() {
             alarm(stale);
         }

@@ -6,7 +6,7 @@
 use secateur_core::Height;
 
 use super::heights::height_note;
-use super::{PERSISTED, Service, Subscribed};
+use super::{PERSISTED, Service};
 use crate::UtxoError;
 use crate::events::TriggerMode;
 use crate::pruner::{SafeMode, Skip, Trigger};
@@ -69,15 +69,8 @@ impl<S: UtxoStore> Service<S> {
         } else if following.mode == TriggerMode::Persisted {
             Some(Skip::PersisterUnheard)
         } else {
-            let noted = doubt_note(store).await?;
-            // Who does not hear the chain has no word of its own.
-            if let (Some(noted), Subscribed::Nowhere | Subscribed::Elsewhere) =
-                (noted, following.subscribed)
-            {
-                self.0.watch.lock().doubt_persister(noted);
-            }
-            let doubted = noted.unwrap_or(following.has_chain()) || self.persister_is_in_doubt();
-            doubted.then_some(Skip::PersisterInDoubt)
+            let noted = doubt_note(store).await?.unwrap_or(following.has_chain());
+            (noted || self.persister_is_in_doubt()).then_some(Skip::PersisterInDoubt)
         };
         Ok((Trigger { persisted, ..trigger }, awaited))
     }

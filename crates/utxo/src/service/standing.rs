@@ -254,8 +254,7 @@ impl State {
                 "the chain has not been heard for long, and may be far ahead: {why}"
             ));
         }
-        // Of a command nobody expects that it goes on.
-        if following.subscribed != Subscribed::Elsewhere && watch.is_in_doubt() {
+        if listens && watch.is_in_doubt() {
             return Some(
                 "the chain says that it has a block persister, and not how far that is: nothing is pruned until it \
                  does (utxo.persister_absent, if there is none)"
