@@ -96,6 +96,12 @@ impl Archive {
         Arc::clone(&self.remote.metrics)
     }
 
+    /// Refuses an archive that parts cannot be written to, without leaving anything there: an upload is
+    /// begun and given up, and a directory is asked whether it takes files.
+    pub async fn check_writable(&self, chain_id: u64) -> Result<(), ArchiveError> {
+        self.remote.check_writable(&format!("{}probe", chain_prefix(chain_id))).await
+    }
+
     /// The chains that have parts here, and names at the top that are no chain's.
     pub(crate) async fn top(&self) -> Result<(Vec<u64>, Vec<String>), ArchiveError> {
         let (folders, mut foreign) = if let Some(root) = self.remote.directory.clone() {

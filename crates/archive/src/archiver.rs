@@ -267,6 +267,15 @@ impl Archiver {
         Ok(Current { writer: PartWriter::create(&path, header)?, path, filling, grain, end })
     }
 
+    /// Finishes the part in the making where it is, whatever the grain says: somebody waits for what
+    /// is in it. Whether there was one is the answer.
+    pub async fn close(&mut self) -> Result<bool, ArchiveError> {
+        self.check_whole()?;
+        let begun = self.current.is_some();
+        self.finish_part().await?;
+        Ok(begun)
+    }
+
     async fn finish_part(&mut self) -> Result<(), ArchiveError> {
         let Some(current) = self.current.take() else { return Ok(()) };
         self.broken = true;

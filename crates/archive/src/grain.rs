@@ -2,7 +2,8 @@
 //!
 //! Boundaries depend on the blocks, the archive's first height and the grain, and on nothing else:
 //! not on the clock, not on when a worker was stopped. Two writers make the same parts. Only where
-//! parts were lost do new ones end where those did.
+//! parts were lost do new ones end where those did, and where somebody's disk waits for a part it is
+//! closed early ([`crate::Archiver::close`]).
 
 use secateur_core::Block;
 use serde::{Deserialize, Serialize};

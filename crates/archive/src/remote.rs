@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use rustix::fs::{Access, access};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
@@ -214,6 +215,35 @@ impl Remote {
                 sent
             }
         }
+    }
+
+    /// Whether this name could be written; nothing is left behind.
+    pub(crate) async fn check_writable(&self, key: &str) -> Result<(), ArchiveError> {
+        if let Some(root) = self.directory.clone() {
+            let ask = move || {
+                let asked = access(&*root, Access::WRITE_OK | Access::EXEC_OK);
+                asked.map_err(|error| ArchiveError::stage("writing to", &root)(error.into()))
+            };
+            let asked = tokio::task::spawn_blocking(ask).await;
+            return asked.map_err(|e| ArchiveError::invalid("writing", e.to_string()))?;
+        }
+        let path = path_of(key)?;
+        let ask = || {
+            let (store, path) = (Arc::clone(&self.store), path.clone());
+            async move {
+                let mut upload = match store.put_multipart(&path).await {
+                    Ok(upload) => upload,
+                    // Without pieces there is no way to try that leaves nothing.
+                    Err(object_store::Error::NotImplemented { .. }) => return Ok(()),
+                    Err(error) => return Err(error),
+                };
+                if let Err(error) = upload.abort().await {
+                    tracing::debug!(%error, "an unfinished upload was left behind");
+                }
+                Ok(())
+            }
+        };
+        self.patiently("writing", key, ask).await
     }
 
     /// Asks until there is an answer, a bounded number of times.

@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
-use secateur_core::Part;
+use secateur_core::{Part, format_duration};
 
 use crate::{ArchiveError, Archiver, Check, Kind, Manifest, PartKey};
 
@@ -90,7 +90,8 @@ impl Archiver {
             if !told {
                 told = true;
                 let what = "another archiver has, or had, uploaded some of the same blocks";
-                tracing::warn!(%claim, %key, wait = ?wait, "{what}; it is waited for");
+                let wait = format_duration(wait);
+                tracing::warn!(%claim, %key, wait, "{what}; it is waited for");
             }
             tokio::time::sleep(left.min(grace / 8).max(std::time::Duration::from_millis(1))).await;
         }

@@ -6,8 +6,10 @@ use crate::{
     BlockHash, CoreError, Height, ReceiptEntry, Segment, TxIndexEntry, receipts, tx_index,
 };
 
-/// The longest segment a store accepts: 8 MiB.
-pub const MAX_SEGMENT_LEN: u32 = 8 * 1024 * 1024;
+/// The longest segment that a store accepts: 16,777,215 bytes. An entry of a run has three bytes for
+/// where a receipt begins in its payload, and three for its length: a longer payload could be
+/// appended, never sealed, and so never cut.
+pub const MAX_SEGMENT_LEN: u32 = 0x00ff_ffff;
 
 /// A transaction's place in its block is below this: three bytes hold it, and more transactions
 /// than that fit into no segment.

@@ -77,6 +77,13 @@ pub struct Cursor {
     pub byte_offset: u32,
 }
 
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { block_number, segment, byte_offset } = self;
+        write!(f, "block {block_number}, segment {segment}, byte {byte_offset}")
+    }
+}
+
 impl Cursor {
     /// The first byte of a block.
     pub const fn at_block(block_number: Height) -> Self {

@@ -5,12 +5,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CoreError, parse_bytes};
+use crate::{CoreError, TimeUnit, format_bytes, parse_bytes, parse_span, spell_span};
 
 /// How far ahead of the wall clock a chain's timestamp is believed: 15 minutes.
 pub const MAX_AHEAD_SECONDS: u64 = 15 * 60;
 /// Seconds in a day of retention.
 pub const SECONDS_PER_DAY: u64 = 86_400;
+
+/// Nominal operations of a tick where nothing else is said: on a disk, 84 blocks of 790 transactions.
+pub const DEFAULT_TICK_OPS: u64 = 200_000;
 
 const WHOLE_BP: u16 = 10_000;
 
@@ -113,6 +116,16 @@ impl Trigger {
         }
     }
 
+    /// It as people write it, with its time in the largest unit that fits: `both:84:1min`.
+    pub fn spelled(self) -> String {
+        let time = |millis| spell_span(millis, TimeUnit::Millis);
+        match self {
+            Self::EveryNBlocks(_) => self.to_string(),
+            Self::Timer(millis) => format!("timer:{}", time(millis)),
+            Self::Both { blocks, millis } => format!("both:{blocks}:{}", time(millis)),
+        }
+    }
+
     /// The milliseconds that fire it, if it has a timer.
     pub const fn millis(self) -> Option<u64> {
         match self {
@@ -138,17 +151,23 @@ impl FromStr for Trigger {
     fn from_str(text: &str) -> Result<Self, CoreError> {
         let refuse = || {
             CoreError::InvalidPolicy(format!(
-                "`{text}` is not a trigger (every_n_blocks:84, timer:60000 or both:84:60000)"
+                "`{text}` is not a trigger (every_n_blocks:84, timer:1min or both:84:1min; a time \
+                 without a unit is in milliseconds)"
             ))
         };
         let mut words = text.split(':');
         let kind = words.next();
-        let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).ok_or_else(refuse);
-        let small = |n: u64| u32::try_from(n).map_err(|_| refuse());
-        let trigger = match kind {
-            Some("every_n_blocks") => Self::EveryNBlocks(small(number()?)?),
-            Some("timer") => Self::Timer(number()?),
-            Some("both") => Self::Both { blocks: small(number()?)?, millis: number()? },
+        let (first, second) = (words.next(), words.next());
+        let blocks = |word: Option<&str>| {
+            word.and_then(|word| word.replace('_', "").parse::<u32>().ok()).ok_or_else(refuse)
+        };
+        let time = |word: Option<&str>| {
+            word.and_then(|word| parse_span(word, TimeUnit::Millis).ok()).ok_or_else(refuse)
+        };
+        let trigger = match (kind, second) {
+            (Some("every_n_blocks"), None) => Self::EveryNBlocks(blocks(first)?),
+            (Some("timer"), None) => Self::Timer(time(first)?),
+            (Some("both"), Some(_)) => Self::Both { blocks: blocks(first)?, millis: time(second)? },
             _ => return Err(refuse()),
         };
         if words.next().is_some() { Err(refuse()) } else { Ok(trigger) }
@@ -197,7 +216,7 @@ impl Default for PrunePolicy {
             retain_blocks: 0,
             headroom_ratio: Ratio(2_000),
             hard_emergency_ratio: Ratio(9_500),
-            max_ops_per_tick: 5_000,
+            max_ops_per_tick: DEFAULT_TICK_OPS,
             trigger: Trigger::Both { blocks: 84, millis: 60_000 },
             min_keep_blocks: 1,
             clock: ClockSource::Chain,
@@ -222,8 +241,12 @@ impl PrunePolicy {
             let WaterMarks { low, high, hard, target } = marks;
             if !(low < high && high < hard && hard <= target) {
                 return Err(CoreError::InvalidPolicy(format!(
-                    "low water {low} < high water {high} < hard water {hard} <= target {target} \
-                     does not hold; change headroom_ratio, hard_emergency_ratio or target_bytes"
+                    "low water {} < high water {} < hard water {} <= target {} does not hold; \
+                     change headroom_ratio, hard_emergency_ratio or target_bytes",
+                    format_bytes(low),
+                    format_bytes(high),
+                    format_bytes(hard),
+                    format_bytes(target)
                 )));
             }
         }
@@ -250,6 +273,44 @@ impl PrunePolicy {
         (self.retain_days > 0).then(|| u64::from(self.retain_days) * SECONDS_PER_DAY)
     }
 
+    /// Every key that [`Self::set`] takes, in the order of the documentation.
+    pub const KEYS: [&'static str; 9] = [
+        "target_bytes",
+        "retain_days",
+        "retain_blocks",
+        "headroom_ratio",
+        "hard_emergency_ratio",
+        "max_ops_per_tick",
+        "trigger",
+        "min_keep_blocks",
+        "clock",
+    ];
+
+    /// A field's value by its name, spelled as [`Self::set`] takes it; the same value is always
+    /// spelled alike.
+    pub fn get(&self, key: &str) -> Option<String> {
+        Some(match key {
+            "target_bytes" => self.target_bytes.to_string(),
+            "retain_days" => self.retain_days.to_string(),
+            "retain_blocks" => self.retain_blocks.to_string(),
+            "headroom_ratio" => self.headroom_ratio.to_string(),
+            "hard_emergency_ratio" => self.hard_emergency_ratio.to_string(),
+            "max_ops_per_tick" => self.max_ops_per_tick.to_string(),
+            "trigger" => self.trigger.to_string(),
+            "min_keep_blocks" => self.min_keep_blocks.to_string(),
+            "clock" => match self.clock {
+                ClockSource::Chain => "chain".into(),
+                ClockSource::Wall => "wall".into(),
+            },
+            _ => return None,
+        })
+    }
+
+    /// Whether anything is ever due: a budget or a retention is set.
+    pub const fn has_limit(&self) -> bool {
+        self.target_bytes > 0 || self.retain_days > 0 || self.retain_blocks > 0
+    }
+
     /// Changes one field by its name, as `policy set key=value` does; the whole is not checked.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), CoreError> {
         fn number<T: FromStr>(key: &str, value: &str) -> Result<T, CoreError> {
@@ -259,7 +320,12 @@ impl PrunePolicy {
         }
         match key {
             "target_bytes" => self.target_bytes = parse_bytes(value)?,
-            "retain_days" => self.retain_days = number(key, value)?,
+            "retain_days" => {
+                let days = parse_span(value, TimeUnit::Days)?;
+                self.retain_days = u32::try_from(days).map_err(|_| {
+                    CoreError::InvalidPolicy(format!("`{value}` is too long for {key}"))
+                })?;
+            }
             "retain_blocks" => self.retain_blocks = number(key, value)?,
             "headroom_ratio" => self.headroom_ratio = value.parse()?,
             "hard_emergency_ratio" => self.hard_emergency_ratio = value.parse()?,
@@ -351,9 +417,30 @@ mod tests {
         }
         let json = serde_json::to_string(&policy).unwrap();
         assert_eq!(serde_json::from_str::<PrunePolicy>(&json).unwrap(), policy);
+        let mut copy = PrunePolicy::default();
+        for key in PrunePolicy::KEYS {
+            copy.set(key, &policy.get(key).unwrap()).unwrap();
+        }
+        assert_eq!(copy, policy);
+        assert_eq!(policy.get("no_such_key"), None);
         for trigger in ["every_n_blocks:84", "timer:60000", "both:84:60000"] {
             assert_eq!(trigger.parse::<Trigger>().unwrap().to_string(), trigger);
         }
+    }
+
+    #[test]
+    fn sizes_and_times_of_a_policy_take_units_and_print_with_them() {
+        let mut policy = PrunePolicy::default();
+        for (key, value) in
+            [("target_bytes", "64G"), ("retain_days", "14d"), ("trigger", "both:84:1m")]
+        {
+            policy.set(key, value).unwrap();
+        }
+        assert_eq!((policy.target_bytes, policy.retain_days), (64 << 30, 14));
+        assert_eq!(policy.trigger, Trigger::Both { blocks: 84, millis: 60_000 });
+        assert_eq!(policy.trigger.spelled(), "both:84:1min");
+        assert_eq!(policy.trigger.spelled().parse::<Trigger>().unwrap(), policy.trigger);
+        assert!(policy.set("retain_days", "36h").is_err(), "not a whole number of days");
     }
 
     #[test]

@@ -163,6 +163,12 @@ impl<'a> Selection<'a> {
         self.pressure = self.pressure.observe(self.used_bytes, self.marks);
     }
 
+    /// Something else took space meanwhile: so many bytes are used now.
+    pub fn observe(&mut self, used_bytes: u64) {
+        self.used_bytes = used_bytes;
+        self.pressure = self.pressure.observe(used_bytes, self.marks);
+    }
+
     /// What was taken so far.
     pub fn totals(&self) -> &Totals {
         &self.totals

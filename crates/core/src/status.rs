@@ -51,6 +51,19 @@ pub struct PruneNeed {
     pub blocked_by: Option<StopReason>,
 }
 
+/// What pruning gets done beside what comes in. Under retention a trigger is one tick, so what a tick
+/// cuts must be more than what is appended between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pace {
+    /// Blocks that a tick cuts at most, of such as came last. None while there are none.
+    #[serde(default)]
+    pub blocks_per_tick: Option<u64>,
+    /// Blocks that are appended between two ticks. None where only time passes between them and the
+    /// chain's pace is not known.
+    #[serde(default)]
+    pub blocks_between_ticks: Option<u64>,
+}
+
 /// The state of the history family in one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneStatus {
@@ -82,6 +95,15 @@ pub struct PruneStatus {
     pub disk_bytes: u64,
     /// What the index takes.
     pub index_bytes: u64,
+    /// What the file system can still give, beside the reserve; none where that cannot be known.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
+    /// Whether blocks are refused for want of space.
+    #[serde(default)]
+    pub disk_full: bool,
+    /// The smallest budget that this store can have.
+    #[serde(default)]
+    pub least_target_bytes: u64,
     /// The regions by class.
     pub classes: Vec<ClassUse>,
     /// How bytes are laid into regions.
@@ -122,6 +144,12 @@ pub struct PruneStatus {
     pub budget_seconds: Option<u64>,
     /// Seconds until high water at the present rate.
     pub seconds_to_high_water: Option<u64>,
+    /// What a tick cuts, beside what is appended between two of them.
+    #[serde(flatten)]
+    pub pace: Pace,
+    /// Blocks that retention does not keep and that are still here. None without a retention.
+    #[serde(default)]
+    pub retention_behind_blocks: Option<u64>,
     /// Transactions that are queued.
     pub queued_transactions: u64,
     /// Journal entries that wait to be freed.
@@ -136,6 +164,35 @@ pub struct PruneStatus {
     pub overruns: u64,
     /// What an operator should look at, in plain words.
     pub alarms: Vec<String>,
+}
+
+/// What appends need of a disk, and some more: a group of blocks, and the index's growth.
+const ROOM_FOR_APPENDS: u64 = 4 << 20;
+
+impl PruneStatus {
+    /// A budget that this store accepts, that makes a prune due now, and that leaves the disk the room
+    /// that appends need; if none does all of it, one that does the first two. None if there is none:
+    /// what is used is less than the smallest budget, or nothing is used.
+    pub fn budget_that_prunes(&self) -> Option<u64> {
+        let used = self.used_bytes;
+        let whole = |bytes: u64, unit: u64| bytes / unit * unit;
+        let fits = |target: &u64| {
+            // A budget of what is used now is over its own high water.
+            *target > 0 && *target >= self.least_target_bytes
+        };
+        // Space over the budget is given back to the disk, index included.
+        let disk = self.disk_bytes.saturating_add(self.index_bytes);
+        let disk = disk.saturating_add(self.free_bytes.unwrap_or(0));
+        let roomy = disk.saturating_sub(ROOM_FOR_APPENDS).min(used);
+        let sizes = [
+            (roomy.min(used - used / 4), 1 << 20),
+            (roomy, 1 << 10),
+            (used, 1 << 20),
+            (used, 1 << 10),
+            (used, 1),
+        ];
+        sizes.map(|(bytes, unit)| whole(bytes, unit)).into_iter().find(fits)
+    }
 }
 
 /// What a prune would do now.
@@ -154,6 +211,9 @@ pub struct Plan {
     pub used_after: u64,
     /// Ticks that it would take.
     pub ticks: u64,
+    /// What a tick cuts, beside what is appended between two of them.
+    #[serde(flatten)]
+    pub pace: Pace,
     /// Why it would stop.
     pub stop: StopReason,
     /// Every hold.
@@ -226,7 +286,23 @@ pub enum ExplainTx {
         /// The honest answer.
         #[serde(flatten)]
         answer: LookupError,
+        /// What is still known of when and where it went, if it was pruned.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut: Option<Box<CutTx>>,
     },
+}
+
+/// When a pruned transaction was cut, why, and where it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutTx {
+    /// The lowest block at which it may have been.
+    pub first: Height,
+    /// The highest one; the same where it is still known exactly.
+    pub last: Height,
+    /// The report of the prune that cut all of them, while the log still has it.
+    pub report: Option<Report>,
+    /// The archive part that holds all of them, if one is known to.
+    pub locator: Option<Locator>,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::EvmError;
 /// The most transactions a block may have on average.
 pub const MAX_TRANSACTIONS_PER_BLOCK: u32 = 512;
 /// The most calldata a block may have on average. A large block carries up to 30 times as much,
-/// and must still fit a segment of 8 MiB.
+/// and must still fit a segment.
 pub const MAX_CALLDATA_PER_BLOCK: u64 = 128 * 1024;
 /// The largest chain id whose EIP-155 signatures fit 64 bits (EIP-2294).
 pub const MAX_CHAIN_ID: u64 = u64::MAX / 2 - 36;

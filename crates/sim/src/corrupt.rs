@@ -141,7 +141,7 @@ fn answers<A: Arena, I: Index>(store: &Store<A, I>, asked: &Questions) -> Vec<An
     }
     let status = store.get_prune_status().map(|mut status| {
         // What the file system has given may differ; it decides nothing.
-        (status.disk_bytes, status.index_bytes) = (0, 0);
+        (status.disk_bytes, status.index_bytes, status.free_bytes) = (0, 0, None);
         status.alarms.clear();
         status
     });

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use secateur_core::{BlockHash, CoreError, ExportError, Height, LookupError};
+use secateur_core::{BlockHash, CoreError, ExportError, Height, LookupError, format_bytes};
 
 /// What went wrong in a store, or the honest answer of a lookup or export.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +59,9 @@ pub enum StoreError {
     /// No space for what was asked.
     #[error(
         "disk full: {what}{}; what was asked was not done, reads and pruning go on. Free space on \
-         the disk. History can also be pruned, or get a lower target_bytes; blobs go only once they \
-         are archived and final (`secateur blob plan`)", shortage(*.needed, *.available)
+         the disk, or let history be pruned: `secateur status` names a budget that this store \
+         accepts. Blobs are deleted only once they are archived and final (`secateur blob plan`)",
+        shortage(*.needed, *.available)
     )]
     DiskFull {
         /// What needed the space.
@@ -177,7 +178,8 @@ fn shortage(needed: u64, available: u64) -> String {
     if needed == 0 {
         return " met a full file system".into();
     }
-    format!(" needs {needed} bytes and {available} are left beside the reserve")
+    let (needed, available) = (format_bytes(needed), format_bytes(available));
+    format!(" needs {needed} and {available} are left beside the reserve")
 }
 
 /// Bytes of a stored row that do not decode are corruption, not bad input.

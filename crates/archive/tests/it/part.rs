@@ -9,7 +9,7 @@ use secateur_archive::{
     ArchiveError, Check, Codec, Day, Digest, FileRange, Grain, Manifest, PartHeader, PartReader,
     PartWriter, RangeRead, read_part,
 };
-use secateur_core::{Block, encode_bundle};
+use secateur_core::{Block, MAX_SEGMENT_LEN, encode_bundle};
 
 use crate::chain::{self, CHAIN};
 
@@ -111,9 +111,9 @@ async fn the_largest_block_there_is_goes_through_and_a_larger_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("part");
     let mut blocks = chain::opaque(0, 3, 100);
-    blocks[1].payloads.block = vec![7; 8 << 20];
+    blocks[1].payloads.block = vec![7; MAX_SEGMENT_LEN as usize];
     let manifest = write(&path, &blocks).await;
-    // Eight mebibytes of one byte pack into next to nothing; the way back is bounded by the table.
+    // Sixteen mebibytes of one byte pack into next to nothing; the way back is bounded by the table.
     assert!(manifest.size < 10_000);
     let reader = PartReader::open(FileRange::open(&path).unwrap()).await.unwrap();
     assert!(reader.block(1, Check::Full).await.unwrap() == blocks[1]);

@@ -65,6 +65,9 @@ fn status() -> PruneStatus {
         arena_bytes: 4,
         disk_bytes: 5,
         index_bytes: u64::MAX,
+        free_bytes: Some(15),
+        disk_full: true,
+        least_target_bytes: 16,
         classes: vec![ClassUse { class: 4096, used: 1, quarantine: 2, free: 3, punched: 1 }],
         layout: "packed".into(),
         ids: IdUse { runs: 1, searched_from: Some(0), ..IdUse::default() },
@@ -88,6 +91,8 @@ fn status() -> PruneStatus {
         budget_blocks: Some(7),
         budget_seconds: Some(8),
         seconds_to_high_water: None,
+        pace: Pace { blocks_per_tick: Some(443), blocks_between_ticks: Some(84) },
+        retention_behind_blocks: Some(84),
         queued_transactions: 9,
         journal_entries: 10,
         oldest_pin_age: 11,
@@ -103,6 +108,10 @@ fn a_status_comes_back_from_json_as_it_was() {
     let json = comes_back(&status());
     assert_eq!(json["draining"], true, "the pressure lies flat in the status");
     assert_eq!(json["need_prune"], true);
+    assert_eq!(
+        (&json["blocks_per_tick"], &json["blocks_between_ticks"]),
+        (&443.into(), &84.into())
+    );
     let empty = PruneStatus {
         head: None,
         last_report: None,
@@ -112,6 +121,30 @@ fn a_status_comes_back_from_json_as_it_was() {
         ..status()
     };
     comes_back(&empty);
+}
+
+#[test]
+fn an_advised_budget_is_one_that_the_store_accepts() {
+    let ask = |used_bytes, least_target_bytes| {
+        PruneStatus { used_bytes, least_target_bytes, ..status() }.budget_that_prunes()
+    };
+    assert_eq!(ask(40 << 20, 8 << 20), Some(30 << 20));
+    assert_eq!(ask((40 << 20) + 5, 32 << 20), Some(40 << 20));
+    assert_eq!(ask((32 << 20) + 5000, (32 << 20) + 4096), Some((32 << 20) + 4096));
+    assert_eq!(ask(24 << 20, 32 << 20), None, "no lower budget is accepted");
+    assert_eq!(ask(0, 1), None);
+    // The disk has 14 MiB in all, of which the budget must leave some.
+    let small = PruneStatus {
+        used_bytes: 13 << 20,
+        disk_bytes: 12 << 20,
+        index_bytes: 1 << 20,
+        free_bytes: Some(1 << 20),
+        least_target_bytes: 1 << 19,
+        ..status()
+    };
+    assert_eq!(small.budget_that_prunes(), Some(9 << 20));
+    let small = PruneStatus { used_bytes: 20 << 20, ..small };
+    assert_eq!(small.budget_that_prunes(), Some(10 << 20));
 }
 
 #[test]
@@ -127,6 +160,7 @@ fn a_plan_comes_back_from_json_as_it_was() {
             used_before: 2,
             used_after: 1,
             ticks: 3,
+            pace: Pace { blocks_per_tick: Some(443), blocks_between_ticks: None },
             stop,
             holds: holds(),
             binding_hold: None,
@@ -172,8 +206,12 @@ fn every_story_comes_back_from_json_as_it_was() {
         LookupError::NotFound { searched_from: None },
         LookupError::NotFound { searched_from: Some(8) },
     ] {
-        comes_back(&ExplainTx::Absent { tx_id, answer });
+        comes_back(&ExplainTx::Absent { tx_id, answer, cut: None });
     }
+    let locator = Some(Locator { provider: "s3://bucket".into(), key: "part".into() });
+    let cut = CutTx { first: 1, last: 7, report: Some(report()), locator };
+    let answer = LookupError::Pruned { pruned_before_block: 7 };
+    comes_back(&ExplainTx::Absent { tx_id, answer, cut: Some(Box::new(cut)) });
 }
 
 #[test]

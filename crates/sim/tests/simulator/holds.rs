@@ -1,5 +1,8 @@
 //! Holds: what stops a prune, what gives way, what never does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::common::*;
 use secateur_core::{PrunePolicy, StopReason, Strength};
 use secateur_sim::script::NOW;
@@ -162,4 +165,49 @@ fn explain_tells_who_holds_a_block_and_who_cut_it() {
     assert!(due.is_some());
     assert!(matches!(store.explain_block(16).unwrap(), ExplainBlock::NotYet { .. }));
     assert!(matches!(store.explain_block(9).unwrap(), ExplainBlock::BeforeFirst { first: 10 }));
+}
+
+/// Runs a change beside a store whose bell is watched; whether it rang is the answer.
+fn rings(store: &TestStore, change: impl FnOnce(&TestStore)) -> bool {
+    let rung = Arc::new(AtomicBool::new(false));
+    let hears = Arc::clone(&rung);
+    store.forget_prune_due();
+    assert!(store.on_prune_due(move || hears.store(true, Ordering::Release)));
+    change(store);
+    rung.load(Ordering::Acquire)
+}
+
+/// `ack_archived` woke the daemon, and `ack_exported`, `remove_consumer` and `set_finalized` did not:
+/// what they released waited for the next trigger. They ring now, if a hold stopped the last prune.
+#[test]
+fn a_release_wakes_the_daemon_if_a_hold_stopped_the_last_prune() {
+    let releases: [fn(&TestStore); 4] = [
+        |store| assert_eq!(store.ack_exported("reader", 14).unwrap(), 14),
+        |store| assert!(store.remove_consumer("reader").unwrap()),
+        |store| store.set_finalized(15).unwrap(),
+        |store| store.set_settings(Settings::default()).unwrap(),
+    ];
+    for release in releases {
+        let store = store_with(due(), explicit());
+        append(&store, 10);
+        store.set_finalized(12).unwrap();
+        store.register_consumer("reader", Strength::Hard).unwrap();
+        store.ack_exported("reader", 11).unwrap();
+        let stop = store.prune_now(1000).unwrap().stop;
+        assert!(matches!(stop, StopReason::Hold { .. }), "{stop:?}");
+        // What a consumer acknowledges must be final.
+        store.set_finalized(14).unwrap();
+        assert!(rings(&store, release));
+    }
+}
+
+#[test]
+fn an_acknowledgement_that_releases_nothing_leaves_the_trigger_to_the_policy() {
+    let store = store_with(PrunePolicy { retain_blocks: 5, ..due() }, Settings::default());
+    append(&store, 10);
+    store.register_consumer("reader", Strength::Hard).unwrap();
+    store.ack_exported("reader", 19).unwrap();
+    assert_eq!(store.prune_now(1000).unwrap().stop, StopReason::Done);
+    append(&store, 1);
+    assert!(!rings(&store, |store| assert_eq!(store.ack_exported("reader", 20).unwrap(), 20)));
 }

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use secateur_core::{
-    BlockHash, Cursor, ExportError, LookupError, Payloads, PrunePolicy, Segment, TxId, tx_index,
+    BlockHash, Cause, Cursor, ExplainTx, ExportError, LookupError, Payloads, PrunePolicy, Segment,
+    TxId, tx_index,
 };
 use secateur_sim::chain::{self, Shape};
 use secateur_store::{Arena, Finality, MAX_QUEUED, Queued, Settings, StoreError};
@@ -244,4 +245,25 @@ fn only_final_blocks_are_exported() {
     assert_eq!(store.get_head(), Some(11));
     let caught_up = Some(Cursor::at_block(12));
     assert_eq!(store.export_blocks(caught_up, 100).unwrap().next_cursor, caught_up);
+}
+
+/// The story of a pruned transaction said only that everything below the boundary is gone, though
+/// runs, reports and parts still know when it went, why, and where it is.
+#[test]
+fn the_story_of_a_pruned_transaction_says_when_why_and_where() {
+    let store =
+        store_with(PrunePolicy { retain_blocks: 4, ..PrunePolicy::default() }, Settings::default());
+    let blocks = append(&store, 20);
+    store.ack_archived(&part(&store, 10, 25)).unwrap();
+    store.prune_now(1000).unwrap();
+    let id = tx_index(&blocks[2].payloads.tx_index).next().unwrap().unwrap().tx_id;
+    let ExplainTx::Absent { answer, cut, .. } = store.explain_tx(id).unwrap() else { panic!() };
+    assert_eq!(answer, LookupError::Pruned { pruned_before_block: 25 });
+    let cut = cut.unwrap();
+    assert!(cut.first <= 12 && 12 <= cut.last, "{cut:?}");
+    let report = cut.report.unwrap();
+    assert_eq!((report.first, report.last, report.cause), (10, 25, Cause::Retention));
+    assert_eq!(cut.locator.unwrap().key, "part=10-25");
+    let unknown = store.explain_tx(TxId([0xee; 32])).unwrap();
+    assert!(matches!(unknown, ExplainTx::Absent { cut: None, .. }), "{unknown:?}");
 }

@@ -144,15 +144,22 @@ fn a_drain_ends_with_everything_free_whether_groups_come_by_or_not() {
         let (now, later) = blocks.split_at(if on_their_way { 30 } else { 40 });
         store.append_group(now).unwrap();
         let tickets = submit(&*store, later);
-        store.drain(|_| true).unwrap();
-        let status = store.get_prune_status().unwrap();
-        assert_eq!((status.quarantined_bytes, status.journal_entries), (0, 0), "{on_their_way}");
+        let mut status;
+        loop {
+            // One tick of one block, as it is retention.
+            store.drain(|_| true).unwrap();
+            status = store.get_prune_status().unwrap();
+            let left = (status.quarantined_bytes, status.journal_entries);
+            assert_eq!(left, (0, 0), "{on_their_way}");
+            if status.pruned_before_block >= Some(34) {
+                break;
+            }
+        }
         for ticket in tickets {
             store.wait(ticket).unwrap();
         }
         drop(workers);
         assert_eq!(store.head(), Some(49));
-        assert!(status.pruned_before_block >= Some(34), "{:?}", status.pruned_before_block);
     }
 }
 

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use crate::common::*;
 use secateur_core::{
-    Block, BlockHash, Height, IdUse, LookupError, MAX_TX_INDEX, PrunePolicy, TxId, TxIndexEntry,
-    push_receipt, push_tx_index, receipts, tx_index,
+    Block, BlockHash, Height, IdUse, LookupError, MAX_SEGMENT_LEN, MAX_TX_INDEX, PrunePolicy, TxId,
+    TxIndexEntry, push_receipt, push_tx_index, receipts, tx_index,
 };
 use secateur_sim::chain::Shape;
 use secateur_store::{Arena, Finality, Index, RunRecord, Settings, Store, StoreError, Table};
@@ -374,4 +374,34 @@ fn runs_are_merged_at_the_limit_and_every_id_is_found_as_before() {
     assert_found(&store, &blocks[20..]);
     store.settle().unwrap();
     assert!(store.verify(|_, _| {}).unwrap().is_clean());
+}
+
+/// What is appended and cannot be sealed would stop pruning for ever.
+#[test]
+fn a_block_of_the_longest_payloads_is_sealed_found_and_cut() {
+    let store = store_with(keeping(1), small_epochs());
+    let longest = MAX_SEGMENT_LEN as usize;
+    let transactions = MAX_SEGMENT_LEN / 48;
+    let shape = Shape { block_len: longest, transactions, receipt_len: 12 };
+    let mut block = next_block(&store, shape);
+    let payload = &mut block.payloads.receipts;
+    // The last receipt goes on to the limit.
+    let spare = longest - payload.len();
+    payload.truncate(payload.len() - 48);
+    let last = self::transactions(&block).pop().unwrap().tx_id;
+    push_receipt(&mut block.payloads.receipts, &last, &vec![7; 12 + spare]).unwrap();
+    assert_eq!(block.payloads.receipts.len(), longest);
+    store.append(&block).unwrap();
+    append(&store, 2);
+    assert_eq!(ranges(&store), [10..=10], "its ids are sealed");
+    assert_eq!(store.get_receipt(&last).unwrap(), vec![7; 12 + spare]);
+    assert_eq!(store.prune_now(u64::MAX).unwrap().totals.last, Some(11));
+    let pruned = store.get_receipt(&last).unwrap_err().as_lookup();
+    assert_eq!(pruned, Some(LookupError::Pruned { pruned_before_block: 11 }));
+    assert!(store.verify(|_, _| {}).unwrap().is_clean());
+    let mut over = next_block(&store, Shape { block_len: 0, transactions: 1, receipt_len: 0 });
+    over.payloads.receipts.clear();
+    push_receipt(&mut over.payloads.receipts, &last, &vec![7; longest - 35]).unwrap();
+    let refused = store.append(&over).unwrap_err().to_string();
+    assert!(refused.contains("16777216 bytes") && refused.contains("16777215"), "{refused}");
 }

@@ -79,3 +79,40 @@ fn every_invariant_is_cited_by_a_test_or_checker() {
         assert!(cited(number), "I{number} is cited by no test");
     }
 }
+
+/// The arguments of every line that a source logs.
+fn logged(text: &str) -> impl Iterator<Item = &str> {
+    let shipped = text.split("#[cfg(test)]").next().unwrap_or(text);
+    ["trace", "debug", "info", "warn", "error"].into_iter().flat_map(move |level| {
+        let begins = format!("tracing::{level}!(");
+        let after: Vec<&str> = shipped.split(begins.as_str()).skip(1).collect();
+        after.into_iter().map(|rest| {
+            let mut depth = 1;
+            let end = rest.find(|c| {
+                depth += i32::from(c == '(') - i32::from(c == ')');
+                depth == 0
+            });
+            &rest[..end.unwrap_or(rest.len())]
+        })
+    })
+}
+
+/// `old=PrunePolicy { target_bytes: 0, … }` is for whoever wrote the type. A reader of the log gets
+/// words, numbers with units, and names.
+#[test]
+fn no_line_of_the_log_has_a_debug_format() {
+    let mut lines = 0;
+    for (path, text) in sources("crates") {
+        for line in logged(&text) {
+            lines += 1;
+            let field = line.match_indices('?').any(|(at, _)| {
+                let before = line[..at].trim_end();
+                let named = line[at + 1..].starts_with(|c: char| c.is_alphabetic());
+                named && (before.is_empty() || before.ends_with([',', '=', '(']))
+            });
+            let braces = line.contains(":?}") || line.contains(":#?}");
+            assert!(!field && !braces, "{}: {line}", path.display());
+        }
+    }
+    assert!(lines > 100, "{lines} lines were found");
+}

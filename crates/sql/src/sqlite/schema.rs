@@ -77,6 +77,12 @@ impl Schema {
         let Self { name, version: known, .. } = self;
         match noted_version(connection)? {
             Some(version) if version == *known => Ok(()),
+            Some(version) if self.upgrades.iter().any(|(from, _)| *from == version) => {
+                Err(SqlError::Refused(format!(
+                    "the {name} has schema version {version}, and {known} is wanted: run what writes to it \
+                     once with this program, which brings it up to date"
+                )))
+            }
             Some(version) => Err(SqlError::Refused(format!(
                 "the {name} has schema version {version}, and this program knows {known}; use the \
                  program that made it, or another file"

@@ -218,16 +218,34 @@ impl<A: Arena, I: Index> Store<A, I> {
         let needed = fresh_bytes + self.lane.unwritten() + INDEX_HEADROOM;
         let available = self.arena.space()?.available;
         if let Some(available) = available.filter(|available| *available < needed) {
+            *self.short_of.lock() = Some(needed);
             return Err(full(needed, available));
         }
         if !self.index.ensure_reserve()? {
+            // There will be room once there is more than now.
+            *self.short_of.lock() = available.map(|available| available.saturating_add(1));
             return Err(StoreError::DiskFull {
                 what: "the space reserve",
                 needed: 0,
                 available: 0,
             });
         }
+        *self.short_of.lock() = None;
         Ok(())
+    }
+
+    /// What the medium can still give, if that is known, and what blocks need more than that, if they
+    /// are refused for it.
+    pub(crate) fn room(&self) -> Result<(Option<u64>, Option<u64>), StoreError> {
+        let available = self.arena.space()?.available;
+        let needed = self.short_of.lock().unwrap_or(INDEX_HEADROOM);
+        let short = available.is_some_and(|available| available < needed);
+        Ok((available, short.then_some(needed)))
+    }
+
+    /// Whether blocks are refused for want of space. Where that cannot be asked they are not.
+    pub fn is_full(&self) -> bool {
+        self.room().is_ok_and(|(_, short)| short.is_some())
     }
 }
 

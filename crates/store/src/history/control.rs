@@ -1,17 +1,24 @@
 //! What operators and consumers change: policy, settings, the kill switch, finality, consumers.
 
-use secateur_core::{Height, PrunePolicy, Strength, check_consumer_name};
+use secateur_core::{
+    Height, Pressure, PrunePolicy, Strength, check_consumer_name, format_bytes, spell_bytes,
+};
 use serde::{Deserialize, Serialize};
 
 use super::state::{
-    Finality, Header, Layout, POLICY_KEY, SETTINGS_KEY, Settings, State, load_document,
+    EMBEDDER_KEY, Finality, Header, Layout, POLICY_KEY, SETTINGS_KEY, Settings, State,
+    load_document,
 };
 use super::store::Store;
 use crate::StoreError;
 use crate::ground::{Arena, Index, Table};
+use crate::rows::Rows as _;
 
 /// Consumers that a store knows at most.
 const MAX_CONSUMERS: usize = 256;
+
+/// Bytes of an embedder's own that a store keeps at most.
+const MAX_EMBEDDER_BYTES: usize = 64 * 1024;
 
 /// A packed store's budget is at least so many regions: three streams have an open one each.
 const FEWEST_REGIONS: u64 = 8;
@@ -41,17 +48,26 @@ impl Header {
     /// budget of some regions, or open ones alone would push all history out.
     pub(crate) fn check_policy(&self, policy: &PrunePolicy) -> Result<(), StoreError> {
         policy.check()?;
-        let least = FEWEST_REGIONS * self.stretch_len();
-        if self.layout == Layout::Packed && (1..least).contains(&policy.target_bytes) {
+        let least = self.least_target();
+        if (1..least).contains(&policy.target_bytes) {
             let reason = format!(
-                "a target of {} bytes is less than {FEWEST_REGIONS} regions of {} bytes; name at \
-                 least {least}, or make the store with smaller classes",
-                policy.target_bytes,
-                self.stretch_len()
+                "a target of {} is less than {FEWEST_REGIONS} regions of {}; name at least {}, or \
+                 make the store with smaller classes",
+                format_bytes(policy.target_bytes),
+                format_bytes(self.stretch_len()),
+                spell_bytes(least)
             );
             return Err(StoreError::refused("policy", reason));
         }
         Ok(())
+    }
+
+    /// The smallest budget that this store can have.
+    pub(crate) fn least_target(&self) -> u64 {
+        match self.layout {
+            Layout::Packed => FEWEST_REGIONS * self.stretch_len(),
+            Layout::PerBlock => 1,
+        }
     }
 }
 
@@ -64,6 +80,16 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// The settings in force.
     pub fn settings(&self) -> Settings {
         self.control.lock().settings.clone()
+    }
+
+    /// The kill switch.
+    pub fn pruning_enabled(&self) -> bool {
+        self.control.lock().state.pruning_enabled
+    }
+
+    /// Whether the budget is draining, and whether it is an emergency, as of what is staged.
+    pub fn pressure(&self) -> Pressure {
+        self.control.lock().state.pressure
     }
 
     /// Changes the policy; an invalid one is refused with the reason and nothing changes.
@@ -95,7 +121,28 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         txn.put_document(Table::Meta, SETTINGS_KEY, &settings)?;
         txn.mirrors.settings = Some(settings);
+        self.commit(&mut control, txn)?;
+        drop(control);
+        self.released();
+        Ok(())
+    }
+
+    /// Keeps bytes of the embedder beside the history, such as who may call it; they replace those that
+    /// were kept before. The store does not look into them.
+    pub fn set_embedder_bytes(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        if bytes.len() > MAX_EMBEDDER_BYTES {
+            let reason = format!("{} bytes; at most {MAX_EMBEDDER_BYTES} are kept", bytes.len());
+            return Err(StoreError::refused("set_embedder_bytes", reason));
+        }
+        let mut control = self.writer()?;
+        let mut txn = self.begin(&mut control)?;
+        txn.put(Table::Meta, EMBEDDER_KEY, bytes.to_vec());
         self.commit(&mut control, txn)
+    }
+
+    /// The bytes that the embedder has the store keep; none if it never handed any in.
+    pub fn embedder_bytes(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.index.snapshot()?.row(Table::Meta, EMBEDDER_KEY)
     }
 
     /// The kill switch: whether the daemon prunes.
@@ -129,7 +176,10 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut txn = self.begin(&mut control)?;
         txn.state.finalized = Some(height);
         control.finalize_queue(&mut txn, height);
-        self.commit(&mut control, txn)
+        self.commit(&mut control, txn)?;
+        drop(control);
+        self.released();
+        Ok(())
     }
 
     /// Registers a consumer whose progress holds pruning back, or makes a soft one hard. From now
@@ -168,6 +218,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         txn.delete(Table::Consumers, name.as_bytes());
         self.commit(&mut control, txn)?;
+        drop(control);
+        self.released();
         Ok(true)
     }
 
@@ -192,6 +244,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         consumer.head_at_ack = control.state.head.map(|tip| tip.height);
         txn.put_document(Table::Consumers, name.as_bytes(), &consumer)?;
         self.commit(&mut control, txn)?;
+        drop(control);
+        self.released();
         Ok(acked)
     }
 }

@@ -1,6 +1,6 @@
 //! Explain: is it here, was it cut, when and why, and who holds it.
 
-use secateur_core::{ExplainBlock, ExplainTx, Height, LookupError, TxId};
+use secateur_core::{CutTx, ExplainBlock, ExplainTx, Height, LookupError, Report, TxId};
 
 use super::parts::covering;
 use super::prune::reports;
@@ -58,8 +58,25 @@ impl<A: Arena, I: Index> Store<A, I> {
                 answer @ (LookupError::Pruned { .. }
                 | LookupError::Pending
                 | LookupError::NotFound { .. }),
-            )) => Ok(ExplainTx::Absent { tx_id, answer }),
+            )) => {
+                let pruned = matches!(answer, LookupError::Pruned { .. });
+                let cut = if pruned { self.cut_of(&tx_id)?.map(Box::new) } else { None };
+                Ok(ExplainTx::Absent { tx_id, answer, cut })
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// When a pruned transaction went and where to, as far as what is left of its id tells.
+    fn cut_of(&self, id: &TxId) -> Result<Option<CutTx>, StoreError> {
+        let traces = self.trace_transaction(id)?;
+        let first = traces.iter().map(|range| *range.start()).min();
+        let last = traces.iter().map(|range| *range.end()).max();
+        let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
+        let view = self.view()?;
+        let whole = |report: &Report| report.first <= first && last <= report.last;
+        let report = reports(&view.snapshot)?.into_iter().find(whole);
+        let part = covering(&view.snapshot, first)?.filter(|part| part.covers(last));
+        Ok(Some(CutTx { first, last, report, locator: part.map(|part| part.locator) }))
     }
 }

@@ -45,8 +45,9 @@ pub(crate) enum HashChange {
     None,
     /// Blocks came.
     Insert(Vec<BlockIds>, SealLimits),
-    /// Blocks up to a height were cut; these runs are left.
-    Cut(Height, Arc<Vec<RunRecord>>),
+    /// Blocks up to a height were cut, and these runs are left. What of their ids was not sealed
+    /// yet was sealed along with it.
+    Cut(Height, Arc<Vec<RunRecord>>, Vec<Arc<LiveRun>>),
     /// Blocks above a height were rolled back, or all of them.
     RollBack(Option<Height>),
     /// A run stands in for what was gathered up to its last block; these runs are left.

@@ -10,6 +10,7 @@ mod export;
 mod lane;
 mod lookup;
 mod open;
+mod pace;
 mod parts;
 mod place;
 mod prune;

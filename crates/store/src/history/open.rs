@@ -31,12 +31,15 @@ pub struct StoreConfig {
     pub classes: ClassTable,
     /// The policy to begin with.
     pub policy: PrunePolicy,
+    /// The kill switch to begin with.
+    pub pruning_enabled: bool,
     /// The settings to begin with.
     pub settings: Settings,
 }
 
 impl StoreConfig {
-    /// Defaults for a chain on disk: packed, standard classes, no budget, instant finality.
+    /// Defaults for a chain on disk: packed, standard classes, no budget, instant finality,
+    /// and a daemon that rests until it is switched on.
     pub fn new(chain_id: u64, store_id: [u8; 16]) -> Self {
         Self {
             chain_id,
@@ -44,7 +47,27 @@ impl StoreConfig {
             layout: Layout::Packed,
             classes: ClassTable::standard(),
             policy: PrunePolicy::default(),
+            pruning_enabled: false,
             settings: Settings::default(),
+        }
+    }
+
+    /// Refuses what no store can be made with: a policy that contradicts itself or the classes.
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.header().check_policy(&self.policy)
+    }
+
+    /// The smallest budget that a store of these classes accepts.
+    pub fn least_target(&self) -> u64 {
+        self.header().least_target()
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            store_id: self.store_id,
+            chain_id: self.chain_id,
+            layout: self.layout,
+            classes: self.classes.clone(),
         }
     }
 }
@@ -72,23 +95,20 @@ impl<A: Arena, I: Index> Store<A, I> {
         config: StoreConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
-        let header = Header {
-            store_id: config.store_id,
-            chain_id: config.chain_id,
-            layout: config.layout,
-            classes: config.classes,
-        };
-        header.check_policy(&config.policy)?;
+        config.check()?;
+        let StoreConfig { chain_id, store_id, layout, classes, policy, settings, pruning_enabled } =
+            config;
+        let header = Header { store_id, chain_id, layout, classes };
         if Self::exists(&ground)? {
             return Err(StoreError::refused("create", "there is a store already"));
         }
         begin_arena(&ground.arena, &header.arena_header())?;
-        let state = State::empty(&header.classes);
+        let state = State { pruning_enabled, ..State::empty(&header.classes) };
         let under = Ahead { snapshot: ground.index.snapshot()?, staged: Arc::default() };
         let mut txn = Txn::new(under, state, Arc::default(), &header, Sabotage::None);
         txn.put(Table::Meta, HEADER_KEY, header.encode());
-        txn.put_document(Table::Meta, POLICY_KEY, &config.policy)?;
-        txn.put_document(Table::Meta, SETTINGS_KEY, &config.settings)?;
+        txn.put_document(Table::Meta, POLICY_KEY, &policy)?;
+        txn.put_document(Table::Meta, SETTINGS_KEY, &settings)?;
         let (changes, ..) = txn.finish();
         ground.index.commit(into_changes(changes))?;
         Self::open(ground, clock)

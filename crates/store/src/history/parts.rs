@@ -132,7 +132,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let archived = txn.state.archived;
         self.commit(&mut control, txn)?;
         drop(control);
-        self.ring();
+        self.released();
         Ok(archived)
     }
 

@@ -8,9 +8,11 @@ use secateur_core::{
     Candidate, Cause, Height, Pressure, Report, Selection, StopReason, Totals, Verdict,
 };
 
+use super::control::export_head;
 use super::lane::{HashChange, Staging};
 use super::place::{Place, Stream};
 use super::record::{BlockRecord, Walk};
+use super::runs::{SealedAlong, sealed_to};
 use super::situation::Situation;
 use super::state::{State, parse_document};
 use super::store::{Control, Store};
@@ -52,12 +54,27 @@ pub struct PruneOutcome {
     pub totals: Totals,
     /// Why it stopped.
     pub stop: StopReason,
+    /// Milliseconds that this tick alone spent on selecting and cutting.
+    pub millis: u64,
+    /// How hard the budget presses after it.
+    pub pressure: Pressure,
 }
 
 impl PruneOutcome {
-    /// Whether another tick has something to do at once.
+    fn of(report: Option<Report>, taken: &Taken, millis: u64) -> Self {
+        let Taken { totals, ref stop, pressure, .. } = *taken;
+        Self { report, totals, stop: stop.clone(), millis, pressure }
+    }
+
+    /// Whether another tick would have something to do at once.
     pub fn more(&self) -> bool {
         self.stop == StopReason::MaxOps
+    }
+
+    /// Whether it is to be followed by another tick at once: only a budget that drains is. Retention
+    /// waits for the next trigger.
+    pub fn drains_on(&self) -> bool {
+        self.more() && self.pressure.draining
     }
 }
 
@@ -77,6 +94,17 @@ pub(crate) struct Taken {
     pub stop: StopReason,
     pub cut: Cut,
     pub pressure: Pressure,
+    pub sealed: SealedAlong,
+}
+
+/// What a cut goes by besides its selection.
+pub(crate) struct Terms {
+    /// Nothing above this block is cut.
+    pub limit: Height,
+    /// What tombstones may take.
+    pub tombstone_cap: u64,
+    /// The newest final block, up to which ids can be sealed; none where they are not to be.
+    pub newest_final: Option<Height>,
 }
 
 /// A prune whose batch is on its way.
@@ -94,14 +122,23 @@ impl<A: Arena, I: Index> Store<A, I> {
         Ok(Some(staged.outcome))
     }
 
-    /// Ticks until nothing is left to do, then frees what was cut. The ticks' batches follow each
-    /// other through the lane without waiting, so many of them cost one sync. `heard` hears of
-    /// each and says whether to go on.
-    pub fn drain(&self, mut heard: impl FnMut(&PruneOutcome) -> bool) -> Result<(), StoreError> {
+    /// What the daemon does at a trigger: one tick, and while the budget drains one after the other
+    /// until low water; then what was cut is freed. Under retention `max_ops_per_tick` is what a
+    /// trigger may cost. The ticks' batches follow each other through the lane without waiting, so
+    /// many of them cost one sync. `heard` hears of each and says whether to go on.
+    pub fn drain(&self, heard: impl FnMut(&PruneOutcome) -> bool) -> Result<(), StoreError> {
+        let drained = self.drain_on(heard);
+        if drained.is_err() {
+            self.note_failed_tick();
+        }
+        drained
+    }
+
+    fn drain_on(&self, mut heard: impl FnMut(&PruneOutcome) -> bool) -> Result<(), StoreError> {
         loop {
             self.wait_for_room()?;
             let Some(staged) = self.stage_tick()? else { return Ok(()) };
-            if !heard(&staged.outcome) || !staged.outcome.more() {
+            if !heard(&staged.outcome) || !staged.outcome.drains_on() {
                 return if self.settled_along(staged.ticket)? {
                     Ok(())
                 } else {
@@ -115,6 +152,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.blocks_since_tick.store(0, Ordering::Release);
         if self.is_pruning() {
             // Whoever prunes now rings when it is done.
+            self.tick_missed.store(true, Ordering::Release);
             return Ok(None);
         }
         let (enabled, max_ops) = {
@@ -138,8 +176,9 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn prune_blocks(&self, limit: Height, max_ops: u64) -> Result<PruneOutcome, StoreError> {
         let staged = self.prune(limit, max_ops, Requester::Operator)?;
         self.wait_for(staged.ticket)?;
-        // The daemon may have found the place taken.
-        self.ring();
+        if self.tick_missed.swap(false, Ordering::AcqRel) {
+            self.ring();
+        }
         Ok(staged.outcome)
     }
 
@@ -151,31 +190,22 @@ impl<A: Arena, I: Index> Store<A, I> {
             return Err(StoreError::refused("prune", "a prune is running already"));
         }
         let _running = Running(&self.prune_running);
-        let height = match self.try_prune(limit, max_ops, by, true)? {
-            Attempt::Staged(staged) => return Ok(*staged),
-            Attempt::SealFirst(height) => height,
-        };
-        match self.seal_through(height) {
+        match self.try_prune(limit, max_ops, by, true) {
             // Without room for a run its ids are forgotten: space matters more.
-            Ok(()) | Err(StoreError::DiskFull { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        // What came meanwhile waits for the next tick, which seals it first.
-        let sealed = self.control.lock().sealed_to().map_or(height, |sealed| sealed.max(height));
-        match self.try_prune(limit.min(sealed), max_ops, by, false)? {
-            Attempt::Staged(staged) => Ok(*staged),
-            Attempt::SealFirst(_) => Err(StoreError::refused("prune", "its ids are not sealed")),
+            Err(StoreError::DiskFull { .. }) => self.try_prune(limit, max_ops, by, false),
+            pruned => pruned,
         }
     }
 
-    /// Selects and stages, unless ids must be sealed first so that they are not forgotten.
+    /// Selects, seals along what must not be forgotten, and stages: all of it in one batch, so that
+    /// a plan that does the same and drops its batch has seen what a prune does.
     fn try_prune(
         &self,
         limit: Height,
         max_ops: u64,
         by: Requester,
-        sealed_only: bool,
-    ) -> Result<Attempt, StoreError> {
+        seals: bool,
+    ) -> Result<Staged, StoreError> {
         let mut control = self.writer()?;
         let began = self.clock.now_millis();
         let mut txn = self.begin(&mut control)?;
@@ -185,8 +215,19 @@ impl<A: Arena, I: Index> Store<A, I> {
             Situation::gather(&txn, &txn.state, &control.policy, &control.settings, wall)?;
         let used_before = txn.state.used_bytes(&self.header.classes);
         let selection = situation.select(&txn.state, &self.header.classes, max_ops);
-        let cap = control.tombstone_cap();
-        let taken = self.cut_due(&mut txn, selection, limit, cap, |_| {})?;
+        let terms = Terms {
+            limit,
+            tombstone_cap: control.tombstone_cap(),
+            newest_final: export_head(&control.state, &control.settings).filter(|_| seals),
+        };
+        let read_ids = || {
+            self.build_hashes_for(&control)?;
+            // Ids come into memory with the commit of their blocks.
+            self.flush()
+        };
+        let mut taken = self.cut_due(&mut txn, selection, &terms, read_ids, |_| {})?;
+        self.note_stop(&taken.stop);
+        self.note_behind(&txn.state, situation.retain_min);
         let (Some(first), Some(last), Some(cause)) =
             (taken.totals.first, taken.totals.last, taken.cause)
         else {
@@ -195,13 +236,16 @@ impl<A: Arena, I: Index> Store<A, I> {
             } else {
                 self.lane.staged()
             };
-            let outcome = PruneOutcome { report: None, totals: taken.totals, stop: taken.stop };
-            return Ok(Attempt::Staged(Box::new(Staged { outcome, ticket })));
+            let millis = self.clock.now_millis().saturating_sub(began);
+            return Ok(Staged { outcome: PruneOutcome::of(None, &taken, millis), ticket });
         };
-        if sealed_only && control.sealed_to() < Some(last) {
-            return Ok(Attempt::SealFirst(last));
+        let SealedAlong { runs, writes } = std::mem::take(&mut taken.sealed);
+        if !writes.is_empty() {
+            self.check_headroom(txn.fresh_bytes)?;
+            self.arena.grow(txn.state.arena_end)?;
         }
         let used_after = txn.state.used_bytes(&self.header.classes);
+        let millis = self.clock.now_millis().saturating_sub(began);
         let report = write_report(
             &mut txn,
             Report {
@@ -219,29 +263,32 @@ impl<A: Arena, I: Index> Store<A, I> {
                 used_before,
                 used_after,
                 by_class: taken.cut.by_class(),
-                millis: self.clock.now_millis().saturating_sub(began),
+                millis,
                 stop: taken.stop.clone(),
             },
         )?;
         let journal = txn.journal(last, &taken.cut)?;
-        let hashes = HashChange::Cut(last, Arc::clone(&txn.runs));
-        let staging = Staging { freed, journal, hashes, ..Staging::default() };
+        let hashes = HashChange::Cut(last, Arc::clone(&txn.runs), runs);
+        let staging = Staging { writes, freed, journal, hashes };
         let ticket = self.stage_cut(&mut control, txn, staging)?;
-        let outcome = PruneOutcome { report: Some(report), totals: taken.totals, stop: taken.stop };
-        Ok(Attempt::Staged(Box::new(Staged { outcome, ticket })))
+        Ok(Staged { outcome: PruneOutcome::of(Some(report), &taken, millis), ticket })
     }
 
     /// Shows the selection the oldest block again and again until it says stop, and removes what
     /// it takes, in the batch. The plan does the same and drops the batch.
+    ///
+    /// A block whose ids are in no run is sealed first, in the same batch. `read_ids` makes sure
+    /// that they are in memory.
     pub(crate) fn cut_due<S: Snapshot>(
         &self,
         txn: &mut Txn<'_, S>,
         mut selection: Selection<'_>,
-        limit: Height,
-        tombstone_cap: u64,
+        terms: &Terms,
+        read_ids: impl Fn() -> Result<(), StoreError>,
         mut each: impl FnMut(&Candidate),
     ) -> Result<Taken, StoreError> {
         let (mut cause, mut cut) = (None, Cut::default());
+        let (mut along, mut sealed) = (SealedAlong::default(), sealed_to(&txn.runs));
         let mut overshoot = self.sabotage.is(Sabotage::PruneBelowLowWater);
         let mut oldest = Oldest::from(txn, &txn.state)?;
         let stop = loop {
@@ -250,7 +297,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             };
             let mut candidate = candidate(record);
             match selection.consider(&candidate) {
-                Verdict::Cut(_) if candidate.height > limit => break StopReason::Limit,
+                Verdict::Cut(_) if candidate.height > terms.limit => break StopReason::Limit,
                 Verdict::Cut(why) => {
                     cause.get_or_insert(why);
                 }
@@ -259,13 +306,20 @@ impl<A: Arena, I: Index> Store<A, I> {
                 }
                 Verdict::Stop(stop) => break stop,
             }
+            if sealed < Some(candidate.height) && terms.newest_final.is_some() {
+                read_ids()?;
+                self.seal_along(txn, candidate.height, terms.newest_final, &mut along)?;
+                // Where they cannot be sealed they are forgotten.
+                sealed = sealed.max(sealed_to(&txn.runs)).max(Some(candidate.height));
+                selection.observe(txn.state.used_bytes(&self.header.classes));
+            }
             let before = txn.state.used_bytes(&self.header.classes);
             txn.cut_block(record, next, &mut cut)?;
             if let Some(row) = oldest.row_ended() {
                 // A row that still holds a kept block stays whole; the boundary masks the rest.
                 txn.delete(Table::Blocks, &row.to_be_bytes());
             }
-            txn.retire_runs(candidate.height, tombstone_cap, &mut cut)?;
+            txn.retire_runs(candidate.height, terms.tombstone_cap, &mut cut)?;
             candidate.bytes = before.saturating_sub(txn.state.used_bytes(&self.header.classes));
             selection.take(&candidate);
             each(&candidate);
@@ -277,7 +331,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             txn.state.last_prune_at = Some(self.clock.now_seconds());
             txn.state.counters.overruns += u64::from(totals.overrun);
         }
-        Ok(Taken { totals, cause, stop, cut, pressure })
+        Ok(Taken { totals, cause, stop, cut, pressure, sealed: along })
     }
 
     /// Stages step A; only when it is durable do the readers' epochs and the list of cuts move.
@@ -316,13 +370,6 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub fn reports(&self) -> Result<Vec<Report>, StoreError> {
         reports(&self.index.snapshot()?)
     }
-}
-
-/// What came of an attempt to prune.
-enum Attempt {
-    Staged(Box<Staged>),
-    /// Ids up to this block must be sealed first.
-    SealFirst(Height),
 }
 
 /// The oldest kept block and the one above it, moving up.

@@ -192,7 +192,11 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     fn must_sync(&self, staging: &Staging) -> bool {
-        let seals = matches!(staging.hashes, HashChange::Sealed(..));
+        let seals = match &staging.hashes {
+            HashChange::Sealed(..) => true,
+            HashChange::Cut(.., sealed) => !sealed.is_empty(),
+            _ => false,
+        };
         let skipped = self.sabotage.is(Sabotage::SkipArenaSync)
             || (seals && self.sabotage.is(Sabotage::SealBeforeSync));
         !staging.writes.is_empty() && !skipped

@@ -25,6 +25,7 @@ pub(crate) const HEADER_KEY: &[u8] = b"header";
 pub(crate) const STATE_KEY: &[u8] = b"state";
 pub(crate) const POLICY_KEY: &[u8] = b"policy";
 pub(crate) const SETTINGS_KEY: &[u8] = b"settings";
+pub(crate) const EMBEDDER_KEY: &[u8] = b"embedder";
 
 /// How bytes are laid into regions; chosen at creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use secateur_core::{
     ClassUse, Height, IdUse, Plan, PruneNeed, PrunePolicy, PruneStatus, Selection, StopReason,
-    Strength, Verdict, ops_of_block,
+    Strength, Verdict, format_bytes, ops_of_block,
 };
 
 use super::control::export_head;
-use super::prune::{Oldest, candidate, load_report};
+use super::pace::behind_of;
+use super::prune::{Oldest, Terms, candidate, load_report};
 use super::runs::{load_runs, searched_from, tombstone_cap};
 use super::situation::{Situation, settings_of};
 use super::state::State;
@@ -32,6 +33,8 @@ struct Forecast {
     budget_blocks: Option<u64>,
     budget_seconds: Option<u64>,
     seconds_to_high_water: Option<u64>,
+    /// The chain's time from the oldest kept block to the head.
+    span_seconds: u64,
 }
 
 impl<A: Arena, I: Index> Store<A, I> {
@@ -48,6 +51,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             Some(height) => Some(view.record(height)?),
             None => None,
         };
+        let (free, needed) = self.room()?;
         let mut status = PruneStatus {
             head: state.head.map(|tip| tip.height),
             export_head: export_head(state, &settings),
@@ -62,6 +66,9 @@ impl<A: Arena, I: Index> Store<A, I> {
             arena_bytes: state.arena_end,
             disk_bytes: self.arena.space()?.given,
             index_bytes: self.index.bytes()?,
+            free_bytes: free,
+            disk_full: needed.is_some(),
+            least_target_bytes: self.header.least_target(),
             classes: self.class_use(state),
             layout: self.header.layout.name().into(),
             ids: self.id_use(&view)?,
@@ -84,6 +91,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             budget_blocks: forecast.budget_blocks,
             budget_seconds: forecast.budget_seconds,
             seconds_to_high_water: forecast.seconds_to_high_water,
+            pace: self.pace_of(&view.snapshot, state, &situation.policy, forecast.span_seconds)?,
+            retention_behind_blocks: behind_of(state, situation.retain_min),
             queued_transactions: self.ends().queued,
             journal_entries: journal_len(&view.snapshot)?,
             oldest_pin_age: self.pins.oldest_age(),
@@ -92,7 +101,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             overruns: state.counters.overruns,
             alarms: Vec::new(),
         };
-        status.alarms = self.alarms(&status);
+        status.alarms = self.alarms(&status, needed);
         Ok(status)
     }
 
@@ -109,6 +118,8 @@ impl<A: Arena, I: Index> Store<A, I> {
         let (state, table) = (&view.state, &self.header.classes);
         let situation = self.situation_of(&view.snapshot, state)?;
         let tick_ops = self.tick_ops(state.pressure, situation.policy.max_ops_per_tick);
+        let span = forecast(&view, self, &situation.policy)?.span_seconds;
+        let pace = self.pace_of(&view.snapshot, state, &situation.policy, span)?;
         let selection = situation.select(state, table, max_ops);
         let mut ticks = TickCount::new(tick_ops);
         // The very batch that a prune would commit, made and dropped.
@@ -117,7 +128,13 @@ impl<A: Arena, I: Index> Store<A, I> {
         let cap = tombstone_cap(settings.tombstone_bytes, situation.policy.target_bytes);
         let under = Ahead { snapshot: &view.snapshot, staged: Arc::default() };
         let mut txn = Txn::new(under, state, Arc::new(runs), &self.header, self.sabotage);
-        let taken = self.cut_due(&mut txn, selection, Height::MAX, cap, |candidate| {
+        let terms = Terms {
+            limit: Height::MAX,
+            tombstone_cap: cap,
+            newest_final: export_head(&view.state, &settings),
+        };
+        let read_ids = || self.build_hashes();
+        let taken = self.cut_due(&mut txn, selection, &terms, read_ids, |candidate| {
             ticks.add(ops_of_block(candidate.tx_count));
         })?;
         Ok(Plan {
@@ -127,6 +144,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             used_before,
             used_after: txn.state.used_bytes(table),
             ticks: ticks.ticks,
+            pace,
             stop: taken.stop,
             binding_hold: situation.binding(taken.pressure.draining),
             holds: situation.holds.clone(),
@@ -183,7 +201,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             .collect()
     }
 
-    fn alarms(&self, status: &PruneStatus) -> Vec<String> {
+    /// `short_of` is what blocks need, if they are refused for want of it.
+    fn alarms(&self, status: &PruneStatus, short_of: Option<u64>) -> Vec<String> {
         let target = status.target_bytes;
         let mut alarms = Vec::new();
         let mut alarm = |raised: bool, text: String| {
@@ -191,11 +210,8 @@ impl<A: Arena, I: Index> Store<A, I> {
                 alarms.push(text);
             }
         };
-        if let Some(cause) = self.poisoned() {
-            alarm(true, format!("the store refuses writes until it is reopened: {cause}"));
-        }
-        if let Some(cause) = self.seal_trouble.lock().as_ref() {
-            alarm(true, format!("ids stay in memory, because they cannot be sealed: {cause}"));
+        for text in self.standing_alarms(status, short_of) {
+            alarm(true, text);
         }
         if let Some(StopReason::Hold { hold, strength: Strength::Hard, .. }) =
             &status.need.blocked_by
@@ -204,7 +220,11 @@ impl<A: Arena, I: Index> Store<A, I> {
         }
         alarm(
             status.pressure.emergency,
-            format!("emergency: {} bytes are used of a target of {target}", status.used_bytes),
+            format!(
+                "emergency: {} are used of a target of {}",
+                format_bytes(status.used_bytes),
+                format_bytes(target)
+            ),
         );
         alarm(
             status.need.need_prune && !status.pruning_enabled,
@@ -215,7 +235,10 @@ impl<A: Arena, I: Index> Store<A, I> {
             target > 0
                 && status.quarantined_bytes > target / QUARANTINE_ALARM_DIVISOR
                 && status.oldest_pin_age > 0,
-            format!("{} bytes are quarantined: a reader may be stuck", status.quarantined_bytes),
+            format!(
+                "{} are quarantined: a reader may be stuck",
+                format_bytes(status.quarantined_bytes)
+            ),
         );
         alarm(
             status.oldest_pin_age > OLD_PIN_CUTS,
@@ -225,14 +248,18 @@ impl<A: Arena, I: Index> Store<A, I> {
         alarm(
             ids.memory_bytes > ID_MEMORY + 3 * ids.sealed_ids,
             format!(
-                "ids take {} bytes of memory: blocks that are not final cannot be sealed",
-                ids.memory_bytes
+                "ids take {} of memory: blocks that are not final cannot be sealed",
+                format_bytes(ids.memory_bytes)
             ),
         );
         let all = status.disk_bytes.saturating_add(status.index_bytes);
         alarm(
             target > 0 && all > target,
-            format!("arena and index together take {all} bytes, more than the target"),
+            format!(
+                "arena and index together take {}, more than the target of {}",
+                format_bytes(all),
+                format_bytes(target)
+            ),
         );
         alarm(
             status.implausible_timestamps > 0,
@@ -240,6 +267,42 @@ impl<A: Arena, I: Index> Store<A, I> {
         );
         alarms
     }
+
+    /// What the store itself found out and keeps in mind until it is over.
+    fn standing_alarms(&self, status: &PruneStatus, short_of: Option<u64>) -> Vec<String> {
+        let poisoned = self
+            .poisoned()
+            .map(|cause| format!("the store refuses writes until it is reopened: {cause}"));
+        let unsealed = self
+            .seal_trouble
+            .lock()
+            .as_ref()
+            .map(|cause| format!("ids stay in memory, because they cannot be sealed: {cause}"));
+        [poisoned, room_alarm(status, short_of), unsealed, self.behind_alarm()]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+/// What is wrong with the room on the disk. `short_of` is what blocks need, if they are refused.
+fn room_alarm(status: &PruneStatus, short_of: Option<u64>) -> Option<String> {
+    let free = status.free_bytes?;
+    if let Some(needed) = short_of {
+        let (free, needed) = (format_bytes(free), format_bytes(needed));
+        return Some(format!(
+            "the disk is full: {free} are free, and the next blocks need {needed}; blocks are refused, \
+             reads and pruning go on"
+        ));
+    }
+    // What the arena may still grow by before its budget is full.
+    let growth = status.target_bytes.saturating_sub(status.disk_bytes);
+    (growth > free).then(|| {
+        let (free, growth) = (format_bytes(free), format_bytes(growth));
+        format!(
+            "the disk is too small for the budget: {free} are free, and the arena may grow by {growth}"
+        )
+    })
 }
 
 /// Counts the ticks that a run of blocks takes, as the real ticks would split it.
@@ -300,5 +363,6 @@ fn forecast<A: Arena, I: Index>(
         budget_blocks,
         budget_seconds: budget_blocks.and_then(seconds_for),
         seconds_to_high_water: to_high.and_then(seconds_for),
+        span_seconds: span,
     })
 }

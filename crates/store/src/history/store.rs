@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use secateur_core::{BlockHash, Height, PrunePolicy};
+use secateur_core::{BlockHash, Height, PrunePolicy, StopReason};
 
 use super::control::export_head;
 use super::lane::{Lane, Staging};
+use super::pace::Behind;
 use super::queue::Queue;
 use super::runs::{HashRoom, RunRecord};
 use super::slices::Slices;
@@ -71,6 +72,8 @@ pub struct Store<A, I> {
     pub(crate) cuts: Mutex<VecDeque<(u64, u64)>>,
     /// Held while a run is made: one at a time.
     pub(crate) sealing: Mutex<()>,
+    /// What the last append needed, if the medium had not so much.
+    pub(crate) short_of: Mutex<Option<u64>>,
     /// Why the last attempt to seal failed, if it did.
     pub(crate) seal_trouble: Mutex<Option<String>>,
     ends: RwLock<Ends>,
@@ -79,6 +82,12 @@ pub struct Store<A, I> {
     pub(crate) sabotage: Sabotage,
     pub(crate) prune_running: AtomicBool,
     pub(crate) blocks_since_tick: AtomicU64,
+    /// A tick found somebody else at it.
+    pub(crate) tick_missed: AtomicBool,
+    /// Whether a hold stopped the last prune. Nothing is known before the first one.
+    held: AtomicBool,
+    /// How far ticks left retention behind.
+    pub(crate) behind: Mutex<Option<Behind>>,
     /// The most that one step does, where there is a limit.
     pub(crate) slices: OnceLock<Slices>,
     poison: Poison,
@@ -105,12 +114,16 @@ impl<A: Arena, I: Index> Store<A, I> {
             buffers: Buffers::default(),
             cuts: Mutex::new(cuts),
             sealing: Mutex::new(()),
+            short_of: Mutex::new(None),
             seal_trouble: Mutex::new(None),
             pins: Pins::default(),
             hashes: HashRoom::default(),
             sabotage,
             prune_running: AtomicBool::new(false),
             blocks_since_tick: AtomicU64::new(0),
+            tick_missed: AtomicBool::new(false),
+            held: AtomicBool::new(true),
+            behind: Mutex::new(None),
             slices: OnceLock::new(),
             poison: Poison::default(),
             bell: RwLock::new(None),
@@ -156,6 +169,20 @@ impl<A: Arena, I: Index> Store<A, I> {
     pub(crate) fn ring(&self) {
         if let Some(bell) = self.bell.read().as_ref() {
             bell();
+        }
+    }
+
+    /// Notes why a prune stopped. The caller has the writer's turn, so that a hold which is
+    /// released meanwhile is either seen by the prune or finds this note.
+    pub(crate) fn note_stop(&self, stop: &StopReason) {
+        self.held.store(matches!(stop, StopReason::Hold { .. }), Ordering::Release);
+    }
+
+    /// A hold may have been released: rings if the last prune was stopped by one. Otherwise the
+    /// policy's trigger decides, however often consumers acknowledge.
+    pub(crate) fn released(&self) {
+        if self.held.load(Ordering::Acquire) {
+            self.ring();
         }
     }
 
@@ -212,6 +239,11 @@ impl<A: Arena, I: Index> Store<A, I> {
     ) -> Result<(), StoreError> {
         let ticket = self.stage(control, txn, Staging::default())?;
         self.wait_for(ticket)
+    }
+
+    /// Whether the budget is draining, as the writer knows it.
+    pub fn is_draining(&self) -> bool {
+        self.control.lock().state.pressure.draining
     }
 
     pub(crate) fn is_pruning(&self) -> bool {

@@ -5,7 +5,7 @@
 //! checked and searched. A run knows only 56 bits of an id, so what it answers is a candidate:
 //! the full id is checked at the receipt or the block.
 
-use secateur_core::{CoreError, Reader, Writer};
+use secateur_core::{CoreError, MAX_SEGMENT_LEN, MAX_TX_INDEX, Reader, Writer};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::filter::{Filter, seal, unseal};
@@ -36,6 +36,9 @@ const U24_MAX: u32 = 0xFF_FFFF;
 
 /// The first bytes of an encoded summary: the format's name and version.
 const SUMMARY_MAGIC: [u8; 4] = *b"SRS\x01";
+
+// Whatever an append accepts can be sealed: no receipt begins or ends beyond what an entry can say.
+const _: () = assert!(MAX_SEGMENT_LEN <= U24_MAX && MAX_TX_INDEX <= U24_MAX);
 
 const ENTRY: &str = "run entry";
 const RUN: &str = "run";

@@ -57,7 +57,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             last: newer.last,
             missing: older.missing.saturating_add(newer.missing),
         };
-        let ticket = self.stage_run(number, &covers, summary, &run, &[older, newer])?;
+        let sealing = super::seal::Sealing { number, covers, summary, run };
+        let ticket = self.stage_run(sealing, &[older, newer])?;
         self.wait_for(ticket)
     }
 

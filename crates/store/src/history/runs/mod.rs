@@ -20,6 +20,7 @@ pub(crate) use epoch::{BlockIds, SealLimits};
 pub use record::{Blob, RunRecord};
 pub(crate) use record::{load_runs, searched_from, tombstone_cap};
 pub(crate) use room::{HashRoom, LiveRun};
+pub(crate) use seal::{SealedAlong, sealed_to};
 
 use secateur_core::Height;
 

@@ -93,6 +93,20 @@ impl Room {
         }
     }
 
+    /// Drops what a run holds from now on; the blocks above it stay.
+    fn forget_sealed(&mut self, last: Height) {
+        while self.segments.front().is_some_and(|segment| segment.first <= last) {
+            let Some(mut segment) = self.segments.pop_front() else { return };
+            if segment.last <= last {
+                continue;
+            }
+            if let Some(mut above) = Arc::make_mut(&mut segment).split_off(last) {
+                above.closed = !self.segments.is_empty();
+                self.segments.push_front(Arc::new(above));
+            }
+        }
+    }
+
     /// Keeps just the runs and tombstones of the list.
     fn keep(&mut self, records: Arc<Vec<RunRecord>>) {
         let find = |number: u64| records.iter().find(|record| record.number == number);
@@ -168,18 +182,20 @@ impl HashRoom {
         let Some(room) = place.as_mut() else { return };
         match change {
             HashChange::None | HashChange::Insert(..) => {}
-            HashChange::Cut(boundary, records) => {
+            HashChange::Cut(boundary, records, sealed) => {
+                for run in sealed {
+                    room.forget_sealed(run.record.last);
+                    room.runs.push(run);
+                }
                 while room.segments.front().is_some_and(|segment| segment.last <= boundary) {
                     room.segments.pop_front();
                 }
                 room.keep(records);
+                room.runs.sort_by_key(|run| run.record.first);
             }
             HashChange::RollBack(to) => room.roll_back(to),
             HashChange::Sealed(run, records) => {
-                let last = run.record.last;
-                while room.segments.front().is_some_and(|segment| segment.last <= last) {
-                    room.segments.pop_front();
-                }
+                room.forget_sealed(run.record.last);
                 room.keep(records);
                 room.runs.push(run);
                 room.runs.sort_by_key(|run| run.record.first);
@@ -218,37 +234,33 @@ impl HashRoom {
         ranges
     }
 
-    /// The oldest segment, if it is closed or `closing` asks for it, cut off at the newest final
-    /// block; what is above stays open.
-    pub(crate) fn segment_to_seal(
+    /// The oldest segment, if it is full and final.
+    pub(crate) fn segment_to_seal(&self, final_height: Height) -> Option<Arc<Segment>> {
+        let room = self.room.read();
+        let front = room.as_ref()?.segments.front()?;
+        (front.closed && front.last <= final_height).then(|| Arc::clone(front))
+    }
+
+    /// The segment of a block that is not sealed, full or not: what of it is above the newest sealed
+    /// block and final.
+    pub(crate) fn segment_of(
         &self,
+        height: Height,
+        sealed_to: Option<Height>,
         final_height: Height,
-        closing: bool,
-    ) -> Option<Arc<Segment>> {
-        let due = |segment: &Segment| {
-            segment.first <= final_height
-                && (closing || (segment.closed && segment.last <= final_height))
-        };
-        {
-            let room = self.room.read();
-            let front = room.as_ref()?.segments.front()?;
-            if !due(front) {
-                return None;
-            }
+    ) -> Option<Segment> {
+        let holds = |segment: &&Arc<Segment>| (segment.first..=segment.last).contains(&height);
+        let found = self.room.read().as_ref()?.segments.iter().find(holds).cloned()?;
+        let mut segment = Segment::clone(&found);
+        drop(found);
+        if let Some(sealed) = sealed_to.filter(|sealed| *sealed >= segment.first) {
+            segment = segment.split_off(sealed)?;
         }
-        let mut place = self.room.write();
-        let room = place.as_mut()?;
-        let front = room.segments.front_mut().filter(|front| due(front))?;
-        if front.last > final_height || !front.closed {
-            let segment = Arc::make_mut(front);
-            let above = segment.split_off(final_height);
-            segment.closed = true;
-            if let Some(mut above) = above {
-                above.closed = room.segments.len() > 1;
-                room.segments.insert(1, Arc::new(above));
-            }
+        if final_height < height {
+            return None;
         }
-        room.segments.front().cloned()
+        segment.split_off(final_height);
+        Some(segment)
     }
 
     /// What the room takes, about.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
 
-use super::epoch::{BlockIds, SealLimits};
+use super::epoch::{BlockIds, SealLimits, Segment};
 use super::format::{Summary, encode_run};
 use super::record::{Blob, RunRecord, tombstone_cap};
 use super::room::{LiveRun, Room, Tomb};
@@ -30,15 +30,46 @@ pub(super) struct Covers {
     pub missing: u32,
 }
 
+/// A run that is ready to be placed.
+pub(super) struct Sealing {
+    pub number: u64,
+    pub covers: Covers,
+    pub summary: Summary,
+    pub run: Vec<u8>,
+}
+
+impl Sealing {
+    /// The run of a segment.
+    fn of(segment: &Segment, number: u64) -> Result<Self, StoreError> {
+        let made = |error| StoreError::refused("seal", format!("{error}"));
+        let entries = segment.entries();
+        let summary = Summary::of(&entries).map_err(made)?;
+        let run = encode_run(number, &entries).map_err(made)?;
+        let covers = Covers {
+            first: segment.first,
+            last: segment.last,
+            missing: u32::try_from(segment.damaged.len()).unwrap_or(u32::MAX),
+        };
+        Ok(Self { number, covers, summary, run })
+    }
+}
+
+/// What a prune seals in its own batch.
+#[derive(Default)]
+pub(crate) struct SealedAlong {
+    pub runs: Vec<Arc<LiveRun>>,
+    pub writes: Vec<Write>,
+}
+
+/// The newest block whose ids are in a run or were.
+pub(crate) fn sealed_to(runs: &[RunRecord]) -> Option<Height> {
+    runs.iter().map(|run| run.last).max()
+}
+
 impl Control {
     /// What tombstones may take.
     pub(crate) fn tombstone_cap(&self) -> u64 {
         tombstone_cap(self.settings.tombstone_bytes, self.policy.target_bytes)
-    }
-
-    /// The newest block whose ids are in a run or were.
-    pub(crate) fn sealed_to(&self) -> Option<Height> {
-        self.runs.iter().map(|run| run.last).max()
     }
 }
 
@@ -56,7 +87,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Seals one such epoch; whether there was one is the answer.
     pub fn seal_one(&self) -> Result<bool, StoreError> {
         self.build_hashes()?;
-        let sealed = self.seal_next(false);
+        let sealed = self.seal_next();
         match &sealed {
             Ok(true) => {}
             Ok(false) => *self.seal_trouble.lock() = None,
@@ -70,23 +101,32 @@ impl<A: Arena, I: Index> Store<A, I> {
         self.hashes.seal_due(self.ends().export_head)
     }
 
-    /// Seals all final blocks up to `height` and beyond, full or not: nothing is cut whose ids
-    /// would be forgotten with it.
-    pub(crate) fn seal_through(&self, height: Height) -> Result<(), StoreError> {
-        self.build_hashes()?;
-        self.flush()?;
-        loop {
-            let sealed = self.control.lock().sealed_to();
-            if sealed >= Some(height) || !self.seal_next(true)? {
-                return Ok(());
-            }
-        }
+    /// Seals, in a batch that is about to cut block `height`, the ids of that block and of all final
+    /// ones of its segment, full or not: nothing is cut whose ids would be forgotten with it. The
+    /// blocks below are cut in this batch or before, so their runs are tombstones and there is
+    /// nothing to merge. A plan does the same and drops the batch.
+    pub(crate) fn seal_along<S: Snapshot>(
+        &self,
+        txn: &mut Txn<'_, S>,
+        height: Height,
+        newest_final: Option<Height>,
+        along: &mut SealedAlong,
+    ) -> Result<(), StoreError> {
+        let sealed = sealed_to(&txn.runs);
+        let segment = newest_final.and_then(|last| self.hashes.segment_of(height, sealed, last));
+        let Some(segment) = segment else { return Ok(()) };
+        let sealing = Sealing::of(&segment, txn.state.run_next)?;
+        drop(segment);
+        let (live, writes) = self.put_sealed(txn, sealing)?;
+        along.runs.push(live);
+        along.writes.extend(writes);
+        Ok(())
     }
 
-    fn seal_next(&self, closing: bool) -> Result<bool, StoreError> {
+    fn seal_next(&self) -> Result<bool, StoreError> {
         let _one_at_a_time = self.sealing.lock();
         let Some(newest_final) = self.ends().export_head else { return Ok(false) };
-        let Some(segment) = self.hashes.segment_to_seal(newest_final, closing) else {
+        let Some(segment) = self.hashes.segment_to_seal(newest_final) else {
             return Ok(false);
         };
         match self.merge_if_full() {
@@ -95,46 +135,56 @@ impl<A: Arena, I: Index> Store<A, I> {
             merged => merged?,
         }
         let number = self.control.lock().state.run_next;
-        let entries = segment.entries();
-        let made = |error| StoreError::refused("seal", format!("{error}"));
-        let summary = Summary::of(&entries).map_err(made)?;
-        let run = encode_run(number, &entries).map_err(made)?;
-        drop(entries);
-        let covers = Covers {
-            first: segment.first,
-            last: segment.last,
-            missing: u32::try_from(segment.damaged.len()).unwrap_or(u32::MAX),
-        };
-        let ticket = self.stage_run(number, &covers, summary, &run, &[])?;
+        let ticket = self.stage_run(Sealing::of(&segment, number)?, &[])?;
         self.wait_for(ticket)?;
         Ok(true)
     }
 
-    /// Hands a new run to the lane, in place of the ones that it takes in. One of those may have
-    /// ended meanwhile: then there is nothing to do.
+    /// Hands a new run to the lane, in place of the ones that it takes in. A prune may have sealed
+    /// or ended some of it meanwhile: then there is nothing to do.
     pub(super) fn stage_run(
         &self,
-        number: u64,
-        covers: &Covers,
-        summary: Summary,
-        run: &[u8],
+        sealing: Sealing,
         replaced: &[&RunRecord],
     ) -> Result<u64, StoreError> {
-        let filter = summary.encode();
         let mut control = self.writer()?;
         let mut txn = self.begin(&mut control)?;
-        if replaced.iter().any(|record| !txn.runs.contains(record)) {
+        let known = replaced.is_empty() && sealed_to(&txn.runs) >= Some(sealing.covers.first);
+        let gone = replaced.iter().any(|record| !txn.runs.contains(record));
+        if known || gone || sealing.number != txn.state.run_next {
             return Ok(self.lane.staged());
         }
+        let last = sealing.covers.last;
         let freed = self.settle_into(&mut txn)?;
         let mut cut = Cut::default();
-        let run_blob = reserve(&mut txn, Stream::Runs, run)?;
-        let filter_blob = reserve(&mut txn, Stream::Filters, &filter)?;
+        let (live, writes) = self.put_sealed(&mut txn, sealing)?;
         self.check_headroom(txn.fresh_bytes)?;
         self.arena.grow(txn.state.arena_end)?;
+        for old in replaced {
+            txn.drop_run(old, &mut cut)?;
+        }
+        if !replaced.is_empty() {
+            txn.release_streams(&mut cut)?;
+        }
+        let journal = txn.journal(last, &cut)?;
+        let hashes = HashChange::Sealed(live, Arc::clone(&txn.runs));
+        self.stage(&mut control, txn, Staging { writes, freed, journal, hashes })
+    }
+
+    /// Places a run and its filter, and sets its row, in the batch; the bytes for the arena are the
+    /// answer.
+    fn put_sealed<S: Snapshot>(
+        &self,
+        txn: &mut Txn<'_, S>,
+        sealing: Sealing,
+    ) -> Result<(Arc<LiveRun>, Vec<Write>), StoreError> {
+        let Sealing { number, covers, summary, run } = sealing;
+        let filter = summary.encode();
+        let run_blob = reserve(txn, Stream::Runs, &run)?;
+        let filter_blob = reserve(txn, Stream::Filters, &filter)?;
         let writes = vec![
-            self.write_blob(&txn, Stream::Runs, &run_blob, run)?,
-            self.write_blob(&txn, Stream::Filters, &filter_blob, &filter)?,
+            self.write_blob(txn, Stream::Runs, &run_blob, &run)?,
+            self.write_blob(txn, Stream::Filters, &filter_blob, &filter)?,
         ];
         let record = RunRecord {
             number,
@@ -146,23 +196,14 @@ impl<A: Arena, I: Index> Store<A, I> {
             filter: filter_blob,
         };
         txn.state.run_next = number + 1;
-        for old in replaced {
-            txn.drop_run(old, &mut cut)?;
-        }
         txn.put_run(record.clone())?;
-        if !replaced.is_empty() {
-            txn.release_streams(&mut cut)?;
-        }
-        let journal = txn.journal(covers.last, &cut)?;
-        let live = Arc::new(LiveRun { record, summary });
-        let hashes = HashChange::Sealed(live, Arc::clone(&txn.runs));
-        self.stage(&mut control, txn, Staging { writes, freed, journal, hashes })
+        Ok((Arc::new(LiveRun { record, summary }), writes))
     }
 
     /// Bytes for the arena at their place.
-    fn write_blob(
+    fn write_blob<S: Snapshot>(
         &self,
-        txn: &Txn<'_, I::Snapshot>,
+        txn: &Txn<'_, S>,
         stream: Stream,
         blob: &Blob,
         bytes: &[u8],
@@ -184,7 +225,11 @@ impl<A: Arena, I: Index> Store<A, I> {
         if self.hashes.is_built() {
             return Ok(());
         }
-        let control = self.control.lock();
+        self.build_hashes_for(&self.control.lock())
+    }
+
+    /// The same, for whoever is the writer already.
+    pub(crate) fn build_hashes_for(&self, control: &Control) -> Result<(), StoreError> {
         if self.hashes.is_built() {
             return Ok(());
         }
@@ -193,7 +238,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         } else {
             self.lane.wait_until_still();
         }
-        let room = self.build_room(&control)?;
+        let room = self.build_room(control)?;
         self.hashes.fill(room);
         Ok(())
     }

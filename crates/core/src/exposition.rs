@@ -1,0 +1,61 @@
+//! The two text formats of metrics: `OpenMetrics`, and the one from before it, which every tool reads.
+
+/// What a page in the format of `OpenMetrics` is sent as.
+pub const OPENMETRICS_KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What is sent to clients that do not ask for that.
+pub const PLAIN_KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A page of metrics for a client that sent this `accept` header, and what it is sent as. The page is given in the
+/// format of `OpenMetrics`.
+pub fn exposition(page: String, accept: &str) -> (&'static str, String) {
+    if accept.contains("application/openmetrics-text") {
+        (OPENMETRICS_KIND, page)
+    } else {
+        (PLAIN_KIND, plain(&page))
+    }
+}
+
+/// A page of `OpenMetrics` in the format from before it: a name there is that of its samples, and neither `info` nor an
+/// end of the page is known.
+fn plain(page: &str) -> String {
+    let mut plain = String::with_capacity(page.len());
+    let mut help = "";
+    for line in page.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("HELP"), Some(_), Some(text)) => help = text,
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (suffix, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    kind => ("", kind),
+                };
+                let about = [("HELP", help), ("TYPE", kind)];
+                for (what, text) in about {
+                    plain.extend(["# ", what, " ", name, suffix, " ", text, "\n"]);
+                }
+            }
+            (Some("#"), ..) => {}
+            _ => plain.extend([line, "\n"]),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_client_that_asks_for_openmetrics_gets_it() {
+        let page = "# HELP a_b Things.\n# TYPE a_b counter\na_b_total 1\n# HELP c Which.\n# TYPE c info\n\
+                    c_info{v=\"1\"} 1\n# EOF\n";
+        let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2";
+        assert_eq!(exposition(page.to_owned(), accept), (OPENMETRICS_KIND, page.to_owned()));
+        let plain = "# HELP a_b_total Things.\n# TYPE a_b_total counter\na_b_total 1\n\
+                     # HELP c_info Which.\n# TYPE c_info gauge\nc_info{v=\"1\"} 1\n";
+        for accept in ["", "*/*", "text/plain"] {
+            assert_eq!(exposition(page.to_owned(), accept), (PLAIN_KIND, plain.to_owned()));
+        }
+    }
+}

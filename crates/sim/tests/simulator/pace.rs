@@ -1,0 +1,162 @@
+//! What a trigger may cost under retention and under a budget, and that retention keeps up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::common::*;
+use secateur_core::{BlockHash, PrunePolicy, Strength, Trigger};
+use secateur_sim::chain::{self, Shape};
+use secateur_sim::script::NOW;
+use secateur_store::ground::{MemoryArena, MemoryIndex};
+use secateur_store::{Finality, Ground, Settings, Store, StoreConfig};
+
+/// Seven operations are a block of [`SHAPE`], so a tick cuts one.
+fn one_block_a_tick(retain_blocks: u64) -> PrunePolicy {
+    let trigger = Trigger::EveryNBlocks(84);
+    PrunePolicy { retain_blocks, max_ops_per_tick: 10, trigger, ..PrunePolicy::default() }
+}
+
+/// What one ring of the bell cuts: the blocks of each tick.
+fn ring(store: &TestStore) -> Vec<u64> {
+    let mut ticks = Vec::new();
+    let heard = |outcome: &secateur_store::PruneOutcome| {
+        ticks.push(outcome.totals.blocks);
+        true
+    };
+    store.drain(heard).unwrap();
+    ticks
+}
+
+#[test]
+fn under_retention_a_trigger_is_one_tick_however_much_is_due() {
+    let store = store_with(one_block_a_tick(100), Settings::default());
+    append(&store, 400);
+    store.set_pruning_enabled(true).unwrap();
+    assert_eq!(ring(&store), [1], "300 blocks are due");
+    assert_eq!(ring(&store), [1]);
+    let status = store.get_prune_status().unwrap();
+    assert_eq!(status.retention_behind_blocks, Some(298));
+    assert_eq!(status.pace.blocks_per_tick, Some(1));
+    assert_eq!(status.pace.blocks_between_ticks, Some(84));
+    assert_eq!(store.prune_plan().unwrap().pace, status.pace);
+}
+
+#[test]
+fn while_the_budget_drains_one_trigger_goes_to_low_water() {
+    let store = store_with(one_block_a_tick(0), Settings::default());
+    append(&store, 400);
+    let used = store.get_prune_status().unwrap().used_bytes;
+    let mut policy = PrunePolicy { target_bytes: used + used / 18, ..one_block_a_tick(0) };
+    // What is sealed on the way must not make an emergency of it, whose ticks are larger.
+    policy.set("hard_emergency_ratio", "1").unwrap();
+    store.set_prune_policy(policy).unwrap();
+    store.set_pruning_enabled(true).unwrap();
+    assert!(store.get_prune_status().unwrap().pressure.draining);
+    let ticks = ring(&store);
+    assert!(ticks.len() > 10 && ticks.iter().all(|blocks| *blocks <= 1), "{ticks:?}");
+    let status = store.get_prune_status().unwrap();
+    assert!(status.used_bytes <= status.low_water_bytes.unwrap() && !status.pressure.draining);
+}
+
+/// The bell of a store, and whether it rang.
+fn bell(store: &TestStore) -> Arc<AtomicU64> {
+    let rung = Arc::new(AtomicU64::new(0));
+    let bell = Arc::clone(&rung);
+    assert!(store.on_prune_due(move || {
+        bell.fetch_add(1, Ordering::Relaxed);
+    }));
+    rung
+}
+
+#[test]
+fn every_84_blocks_is_every_84_blocks() {
+    let store = store_with(one_block_a_tick(5), Settings::default());
+    store.set_pruning_enabled(true).unwrap();
+    let rung = bell(&store);
+    for appended in 1..=84 * 3 {
+        append(&store, 1);
+        assert_eq!(rung.load(Ordering::Relaxed), appended / 84, "after {appended} blocks");
+        if appended % 84 == 0 {
+            assert_eq!(ring(&store), [1]);
+        }
+    }
+}
+
+#[test]
+fn an_acknowledgement_wakes_whom_a_hold_has_stopped_and_is_no_trigger_otherwise() {
+    let settings =
+        Settings { finality: Finality::Instant, archive_hold: true, ..Settings::default() };
+    let store = store_with(one_block_a_tick(5), settings);
+    store.register_consumer("reader", Strength::Hard).unwrap();
+    append(&store, 60);
+    store.set_pruning_enabled(true).unwrap();
+    assert_eq!(ring(&store), [0], "the archive holds everything");
+    let rung = bell(&store);
+    store.ack_archived(&part(&store, 10, 29)).unwrap();
+    assert_eq!(rung.load(Ordering::Relaxed), 1, "that is what the prune waited for");
+    store.ack_exported("reader", 29).unwrap();
+    assert_eq!(ring(&store), [1], "and stopped for its operations");
+    let before = rung.load(Ordering::Relaxed);
+    store.ack_archived(&part(&store, 30, 39)).unwrap();
+    assert_eq!(rung.load(Ordering::Relaxed), before, "the next trigger goes on");
+}
+
+#[test]
+fn retention_that_falls_behind_for_an_hour_is_an_alarm_until_it_catches_up() {
+    let clock = clock();
+    let policy = one_block_a_tick(5);
+    let store =
+        Store::create(ground(), config(policy, Settings::default()), clock.clone()).unwrap();
+    store.set_pruning_enabled(true).unwrap();
+    let alarm = |store: &TestStore| {
+        let alarms = store.get_prune_status().unwrap().alarms;
+        alarms.iter().any(|alarm| alarm.contains("retention falls behind"))
+    };
+    append(&store, 10);
+    for minute in 1..=60 {
+        append(&store, 3);
+        ring(&store);
+        assert!(!alarm(&store), "before {minute} minutes");
+        clock.set(NOW + 60 * minute);
+    }
+    assert!(alarm(&store));
+    while store.prune_now(1_000).unwrap().more() {}
+    assert!(!alarm(&store));
+}
+
+/// 84 blocks of 150 transactions are 37,884 operations: 5,000 of them a tick would be eleven blocks.
+#[test]
+fn at_the_defaults_retention_keeps_up_with_20_000_blocks_of_150_transactions() {
+    const BLOCKS: u64 = 20_000;
+    let mut config = StoreConfig::new(7, [3; 16]);
+    config.policy.retain_blocks = 1_000;
+    config.pruning_enabled = true;
+    let ground = Ground { arena: MemoryArena::default(), index: MemoryIndex::default() };
+    let store = Store::create(ground, config, clock()).unwrap();
+    let rung = Arc::new(AtomicBool::new(false));
+    let bell = Arc::clone(&rung);
+    assert!(store.on_prune_due(move || bell.store(true, Ordering::Relaxed)));
+    let shape = Shape { block_len: 50, transactions: 150, receipt_len: 0 };
+    let mut parent = BlockHash::default();
+    let mut ticks = 0;
+    for first in (0..BLOCKS).step_by(20) {
+        let group: Vec<_> = (first..first + 20)
+            .map(|height| {
+                let block = chain::block(height, parent, shape, 1, 0);
+                parent = block.meta.hash;
+                block
+            })
+            .collect();
+        store.append_group(&group).unwrap();
+        if rung.swap(false, Ordering::Relaxed) {
+            store.drain(|_| true).unwrap();
+            ticks += 1;
+        }
+    }
+    let status = store.get_prune_status().unwrap();
+    let kept = BLOCKS - status.oldest_kept_block.unwrap();
+    assert_eq!(status.pace.blocks_per_tick, Some(443));
+    assert!(ticks <= BLOCKS / 84 && kept <= 1_084 + 443, "{kept} blocks kept after {ticks} ticks");
+    assert!(status.retention_behind_blocks <= Some(100), "{status:?}");
+    assert!(status.alarms.is_empty(), "{:?}", status.alarms);
+}
