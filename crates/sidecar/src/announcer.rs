@@ -134,14 +134,14 @@ impl<A: Arena, I: Index> Announcer<A, I> {
         match sent {
             Ok(delivery) => {
                 for (peer, reason) in &delivery.refused {
-                    tracing::warn!(peer, reason, ?key, "a peer refuses our notice");
+                    tracing::warn!(peer, reason, %key, "a peer refuses our notice");
                 }
                 // Where nobody ever answers, telling it for ever would help nobody.
                 let unheard = !delivery.confirms && told.saturating_add(1) >= TELLINGS;
                 Ok((key, delivery.is_settled() || unheard))
             }
             Err(error) => {
-                tracing::warn!(%error, ?key, "a notice was not sent");
+                tracing::warn!(%error, %key, "a notice was not sent");
                 Ok((key, false))
             }
         }

@@ -25,6 +25,9 @@ pub(crate) enum Looked {
     Found(Bytes),
     /// Nothing is where copies were said to be, or something else.
     NotThere,
+    /// Nothing was found, and a locator names a provider or has a form that this node does not know. That may
+    /// be this node's own lack, so it says nothing about the signer.
+    Unreadable,
     /// Somebody could not be asked: nothing is known.
     Unknown,
 }
@@ -35,7 +38,6 @@ fn is_absence(error: &ProviderError) -> bool {
         error,
         ProviderError::Missing { .. }
             | ProviderError::TooLong { .. }
-            | ProviderError::Invalid { .. }
             | ProviderError::Conflict { .. }
     )
 }
@@ -66,19 +68,22 @@ impl Copies {
     pub async fn fetch(&self, meta: &BlobMeta, locators: &[Locator]) -> Option<Bytes> {
         match self.look(meta, locators).await {
             Looked::Found(bytes) => Some(bytes),
-            Looked::NotThere | Looked::Unknown => None,
+            Looked::NotThere | Looked::Unreadable | Looked::Unknown => None,
         }
     }
 
-    /// The same, and what its absence means. A place that this node does not know is none.
+    /// The same, and what its absence means.
     pub(crate) async fn look(&self, meta: &BlobMeta, locators: &[Locator]) -> Looked {
         let _place = match &self.places {
             Some(places) => places.acquire().await.ok(),
             None => None,
         };
-        let mut looked = Looked::NotThere;
+        let (mut is_known, mut is_readable) = (true, true);
         for locator in locators {
-            let Some(provider) = self.providers.get(&locator.provider) else { continue };
+            let Some(provider) = self.providers.get(&locator.provider) else {
+                is_readable = false;
+                continue;
+            };
             let (height, index, provider_id) = (meta.height, meta.index, provider.id());
             match provider.get(&locator.key, BLOB_LEN).await {
                 Ok(bytes) if is_blob(&bytes, meta.keccak) => return Looked::Found(bytes),
@@ -89,12 +94,17 @@ impl Copies {
                     tracing::warn!(
                         %error, height, index, provider_id, "a copy of a blob could not be read"
                     );
-                    if !is_absence(&error) {
-                        looked = Looked::Unknown;
+                    match error {
+                        ProviderError::Invalid { .. } => is_readable = false,
+                        error => is_known &= is_absence(&error),
                     }
                 }
             }
         }
-        looked
+        match (is_known, is_readable) {
+            (false, _) => Looked::Unknown,
+            (true, false) => Looked::Unreadable,
+            (true, true) => Looked::NotThere,
+        }
     }
 }

@@ -212,6 +212,15 @@ pub enum SidecarError {
         /// Why not.
         why: Unpermitted,
     },
+    /// This node is no validator, so it signs for nothing.
+    #[error(
+        "height {height} cannot be archived here: this node has no name and no key to sign with; nothing was \
+         queued, archived or signed"
+    )]
+    NoIdentity {
+        /// The height.
+        height: Height,
+    },
     /// A notice that is not believed.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -316,7 +325,7 @@ impl SidecarError {
             Self::Missing { .. } => "missing",
             Self::KeccakMismatch { .. } => "keccak_mismatch",
             Self::RecordConflict { .. } => "record_conflict",
-            Self::MayNotSign { .. } => "may_not_sign",
+            Self::MayNotSign { .. } | Self::NoIdentity { .. } => "may_not_sign",
             Self::Rejected(rejection) => rejection.label(),
             Self::Key { .. } => "key",
             Self::Provider(_) => "provider",

@@ -39,6 +39,7 @@ pub struct SidecarMetrics {
     early: Counter,
     equivocations: Counter,
     not_there: Counter,
+    unreadable: Counter,
     sync_failures: Counter,
     lag: Gauge,
     queue: Gauge,
@@ -89,7 +90,7 @@ impl SidecarMetrics {
         for reason in Rejection::LABELS {
             drop(metrics.rejected.get_or_create(&ReasonLabel { reason }));
         }
-        for result in ["ok", "failed"] {
+        for result in ["ok", "err"] {
             drop(metrics.attempts.get_or_create(&ResultLabel { result }));
         }
         registry.register(
@@ -118,6 +119,11 @@ impl SidecarMetrics {
                 "blob_copies_not_there",
                 "Times that no copy was where notices said (trust = fetch)",
                 &metrics.not_there,
+            ),
+            (
+                "blob_locators_unreadable",
+                "Times that no locator of a blob could be read here (trust = fetch)",
+                &metrics.unreadable,
             ),
             ("notice_early", "Notices that came before they could be judged", &metrics.early),
             (
@@ -188,7 +194,7 @@ impl ArchiverObserver for SidecarMetrics {
     }
 
     fn failed(&self, key: BlobKey, error: &AttemptError, attempts: u32, next_due: u64) {
-        self.attempts.get_or_create(&ResultLabel { result: "failed" }).inc();
+        self.attempts.get_or_create(&ResultLabel { result: "err" }).inc();
         // Each copy that failed was a warning of its own.
         if attempts >= WARN_AFTER {
             let (height, index) = (key.height, key.index);
@@ -242,6 +248,16 @@ impl PrunerObserver for SidecarMetrics {
             height = due.meta.height,
             index = due.meta.index,
             "somebody has signed for copies of a blob that are not there; other notices are heard"
+        );
+    }
+
+    fn unreadable(&self, due: &FetchDue) {
+        self.unreadable.inc();
+        tracing::warn!(
+            height = due.meta.height,
+            index = due.meta.index,
+            "no locator of a blob can be read here: unknown providers or forms (sidecar.providers); \
+             other notices are heard"
         );
     }
 

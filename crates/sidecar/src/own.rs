@@ -9,7 +9,9 @@ use secateur_core::Height;
 use secateur_store::{Arena, Index};
 
 use crate::book::{Book, Facts};
-use crate::engine::{ArchiveRecord, BlobKey, HeightRecord, Marked, Unpermitted};
+use crate::engine::{
+    ArchiveRecord, BlobKey, BlobStatus, HeightRecord, Marked, RecordForm, Unpermitted,
+};
 use crate::notice::sign;
 use crate::{SidecarError, ValidatorId};
 
@@ -44,6 +46,27 @@ impl<A: Arena, I: Index> Book<A, I> {
             Some(from) if head < from => refuse(Unpermitted::NotYet),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Queues a height's blobs to be archived again, due `now`, and answers how many. Where some of them are not
+    /// archived by this node, and it may not sign for them or has no name to sign with, that is refused: nothing
+    /// would ever take them out of the queue.
+    pub fn queue_again(
+        &self,
+        us: Option<&ValidatorId>,
+        height: Height,
+        now: u64,
+    ) -> Result<usize, SidecarError> {
+        let status = self.store.status(height)?;
+        let ours =
+            |blob: &BlobStatus| blob.records.iter().any(|one| one.record.form == RecordForm::Own);
+        if status.pruned.is_none() && !status.blobs.iter().all(ours) {
+            match us {
+                Some(us) => self.may_sign(us, height)?,
+                None => return Err(SidecarError::NoIdentity { height }),
+            }
+        }
+        self.store.enqueue(height, now)
     }
 
     /// Signs this node's records and stores them, in one commit. Each has an answer of its own, in

@@ -47,6 +47,8 @@ pub trait PrunerObserver: Send + Sync + 'static {
     fn not_fetched(&self, due: &FetchDue);
     /// Every copy of a blob that was signed for was looked for, and none is there.
     fn not_there(&self, _due: &FetchDue) {}
+    /// No copy of a blob was found, and a locator of it cannot be read here. Its signer is not at fault.
+    fn unreadable(&self, _due: &FetchDue) {}
 }
 
 /// Prunes.
@@ -182,9 +184,14 @@ impl<A: Arena, I: Index> Pruner<A, I> {
             return Ok(());
         }
         self.observer.not_fetched(&due);
-        let is_false = matches!(looked, Looked::NotThere);
-        if is_false && blocking(&self.store, move |store| store.doubt(key)).await? {
-            self.observer.not_there(&due);
+        let doubted = match looked {
+            Looked::NotThere => PrunerObserver::not_there,
+            // Others are heard all the same: a signer that named a wrong place can name the right one.
+            Looked::Unreadable => PrunerObserver::unreadable,
+            Looked::Found(_) | Looked::Unknown => return Ok(()),
+        };
+        if blocking(&self.store, move |store| store.doubt(key)).await? {
+            doubted(&*self.observer, &due);
         }
         Ok(())
     }

@@ -13,9 +13,7 @@ use crate::archiver::{Archiver, ArchiverOptions};
 use crate::blocking::blocking;
 use crate::book::{Book, BookObserver};
 use crate::copies::Copies;
-use crate::engine::{
-    ArchiveRecord, BlobKey, BlobStatus, Decided, RecordForm, Role, SidecarStore, Stored,
-};
+use crate::engine::{ArchiveRecord, BlobKey, Decided, Role, SidecarStore, Stored};
 use crate::gossip::Gossip;
 use crate::metrics::SidecarMetrics;
 use crate::notice::{NoticeKey, Rejection, Signers, Verifier};
@@ -278,22 +276,12 @@ impl<A: Arena, I: Index> Sidecars<A, I> {
     }
 
     /// Tries a height again at once, whatever its jobs wait for. Gives back how many there are. What
-    /// this node may not sign for is refused.
+    /// this node may not sign for is refused, and everything where it has no identity.
     pub async fn retry(&self, height: Height) -> Result<usize, SidecarError> {
         let now = self.clock.now_millis();
         let (us, book) = (self.identity().cloned(), Arc::clone(&self.book));
-        let enqueued = blocking(&self.store, move |store| {
-            let status = store.status(height)?;
-            let ours = |blob: &BlobStatus| {
-                blob.records.iter().any(|one| one.record.form == RecordForm::Own)
-            };
-            let is_open = status.pruned.is_none() && !status.blobs.iter().all(ours);
-            if let Some(us) = us.filter(|_| is_open) {
-                book.may_sign(&us, height)?;
-            }
-            store.enqueue(height, now)
-        })
-        .await?;
+        let again = move |_: &_| book.queue_again(us.as_ref(), height, now);
+        let enqueued = blocking(&self.store, again).await?;
         self.bells.archive.notify_one();
         Ok(enqueued)
     }

@@ -273,7 +273,7 @@ impl<A: Arena, I: Index> Archiver<A, I> {
             Ok(Marked::Known | Marked::Enough) => Ok(()),
             // The record that is there is the one that is signed, whatever this attempt made.
             Err(error @ SidecarError::RecordConflict { .. }) => {
-                tracing::warn!(%error, ?job, "another record of ours is there already");
+                tracing::warn!(%error, blob = %job.key, "another record of ours is there already");
                 self.done(job).await
             }
             Err(error) if error.is_gone() => self.fail(job, &AttemptError::Gone(error)).await,
@@ -293,7 +293,7 @@ impl<A: Arena, I: Index> Archiver<A, I> {
         let next_due = self.clock.now_millis().saturating_add(wait);
         if let AttemptError::Gone(_) = error {
             // There is nothing to archive any more, and nothing that could come back.
-            tracing::warn!(%error, ?job, "a job without bytes is dropped");
+            tracing::warn!(%error, blob = %job.key, "a job without bytes is dropped");
             return self.done(job).await;
         }
         let held = match error {

@@ -43,7 +43,7 @@ pub(super) fn telling_of(rows: &impl Rows, key: BlobKey) -> Result<Option<Tellin
 fn readable(rows: &impl Rows, key: BlobKey) -> Result<Option<Telling>, StoreError> {
     match telling_of(rows, key) {
         Err(error) if error.is_corruption() => {
-            tracing::warn!(%error, ?key, "an announcement cannot be read");
+            tracing::warn!(%error, %key, "an announcement cannot be read");
             Ok(None)
         }
         telling => telling,
@@ -79,7 +79,7 @@ fn announcement(
 ) -> Result<Announcement, StoreError> {
     let records = archive_of(rows, key)?.unwrap_or_default().records;
     let own = records.into_iter().find(|kept| kept.record.form == RecordForm::Own);
-    let lost = || corrupt(Table::Announcements, format!("{key:?} has no own record"));
+    let lost = || corrupt(Table::Announcements, format!("{key} has no own record"));
     let record = own.ok_or_else(lost)?.record;
     let Telling { broadcast_at, told, .. } = telling;
     Ok(Announcement { key, record, broadcast_at, told })

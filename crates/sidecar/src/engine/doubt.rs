@@ -1,4 +1,5 @@
-//! Doubts: blobs every signed copy of which was looked for and is not there (`trust = fetch`).
+//! Doubts: blobs no signed copy of which was found, though none of their places failed to answer (`trust = fetch`):
+//! nothing is there, or the locator cannot be read here, which is no fault of its signer.
 //!
 //! A doubt cuts nothing and takes nothing back: the records stay as evidence, and their copies are
 //! looked for again. It only lets others speak: another notice counts although its signer has said

@@ -188,6 +188,12 @@ pub struct BlobKey {
     pub index: u32,
 }
 
+impl std::fmt::Display for BlobKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "blob {} of height {}", self.index, self.height)
+    }
+}
+
 /// A blob that the archiver is to archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Job {

@@ -183,7 +183,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
                     match due_of(&rule, &view, key) {
                         // It holds its height; heights above it are not to blame.
                         Err(SidecarError::Store(error)) if error.is_corruption() => {
-                            tracing::warn!(%error, ?key, "what is known of a blob cannot be read");
+                            tracing::warn!(%error, %key, "what is known of a blob cannot be read");
                         }
                         due => found.extend(due?),
                     }

@@ -154,7 +154,7 @@ impl<S: Snapshot> Walk<'_, '_, S> {
                 let known = height_of(walk.rows, key.height)?
                     .is_some_and(|record| key.index < record.blob_count);
                 if !known {
-                    walk.find(16, format!("{key:?} of {} is no height's", table.name()));
+                    walk.find(16, format!("{key} of {} is no height's", table.name()));
                 }
                 if table == Table::Bytes {
                     let slot = read(table, body, Slot::read)?;
@@ -176,7 +176,7 @@ impl<S: Snapshot> Walk<'_, '_, S> {
             let (hash, key) = read(Table::Hashes, key, take_hash_key)?;
             let right = meta_of(walk.rows, key)?.is_some_and(|meta| meta.versioned_hash == hash);
             if !right {
-                walk.find(16, format!("{hash} leads to {key:?}, which is another blob"));
+                walk.find(16, format!("{hash} leads to {key}, which is another blob"));
             }
             Ok(())
         })
@@ -202,17 +202,17 @@ impl<S: Snapshot> Walk<'_, '_, S> {
             let job = job_of(walk.rows, key)?;
             let due = job.map(|job| walk.rows.get(Table::Due, &due_key(job.due, key)));
             if due.transpose()?.flatten().is_none() {
-                walk.find(18, format!("the job of {key:?} is never due"));
+                walk.find(18, format!("the job of {key} is never due"));
             }
             if slot_of(walk.rows, key)?.is_none() {
-                walk.find(18, format!("the job of {key:?} has no bytes"));
+                walk.find(18, format!("the job of {key} has no bytes"));
             }
             Ok(())
         })?;
         self.each(Table::Due, |walk, key, _| {
             let (due, key) = read(Table::Due, key, take_due_key)?;
             if job_of(walk.rows, key)?.is_none_or(|job| job.due != due) {
-                walk.find(18, format!("{key:?} is due at {due} and has no such job"));
+                walk.find(18, format!("{key} is due at {due} and has no such job"));
             }
             Ok(())
         })?;
@@ -223,19 +223,19 @@ impl<S: Snapshot> Walk<'_, '_, S> {
                 row.records.iter().any(|kept| kept.record.form == RecordForm::Own)
             };
             if !archive_of(walk.rows, key)?.is_some_and(own) {
-                walk.find(17, format!("{key:?} is announced without a record"));
+                walk.find(17, format!("{key} is announced without a record"));
             }
             let told = telling_of(walk.rows, key)?.map(|one| due_key(one.next, key));
             let told = told.map(|telling| walk.rows.get(Table::Telling, &telling)).transpose()?;
             if told.flatten().is_none() {
-                walk.find(18, format!("the announcement of {key:?} is never told"));
+                walk.find(18, format!("the announcement of {key} is never told"));
             }
             Ok(())
         })?;
         self.each(Table::Telling, |walk, key, _| {
             let (next, key) = read(Table::Telling, key, take_due_key)?;
             if telling_of(walk.rows, key)?.is_none_or(|telling| telling.next != next) {
-                walk.find(18, format!("{key:?} is to be told at {next} and is not announced"));
+                walk.find(18, format!("{key} is to be told at {next} and is not announced"));
             }
             Ok(())
         })

@@ -223,6 +223,32 @@ async fn what_the_gateway_gives_is_bounded_and_redirects_stay_with_it() {
 }
 
 #[tokio::test]
+async fn a_locator_as_ultramarine_writes_it_is_read_like_the_bare_id() {
+    let (agent, provider, _dir) = start().await;
+    let blob = blob(1);
+    let id = provider.put(&tags(&blob), blob.clone()).await.unwrap();
+    agent.requests();
+    assert_eq!(provider.get(&format!("load-s3://{id}"), BLOB_LEN).await.unwrap(), blob);
+    let resolve = agent.requests().remove(0);
+    assert_eq!(resolve.path, format!("/resolve/{id}"));
+    let error = provider.get("load-s3://absent", BLOB_LEN).await.unwrap_err();
+    assert!(matches!(error, ProviderError::Missing { .. }), "{error}");
+    agent.requests();
+    for locator in [
+        "load-s3://",
+        "load-s3:///x",
+        "load-s3://a/b",
+        "LOAD-S3://a",
+        "s3://a",
+        "load-s3://load-s3://a",
+    ] {
+        let error = provider.get(locator, BLOB_LEN).await.unwrap_err();
+        assert!(matches!(error, ProviderError::Invalid { .. }), "{error}");
+    }
+    assert!(agent.requests().is_empty(), "something was sent");
+}
+
+#[tokio::test]
 async fn an_item_with_our_tags_and_other_bytes_is_not_ours() {
     let (agent, provider, _dir) = start().await;
     let blob = blob(1);

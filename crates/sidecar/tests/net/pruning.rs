@@ -80,6 +80,10 @@ impl Provider for Place {
             // Others begin before this one ends.
             tokio::task::yield_now().await;
             self.now.lock().0 -= 1;
+            if locator.starts_with("odd://") {
+                let (what, reason) = ("locator", "it is of another form".to_owned());
+                return Err(ProviderError::Invalid { what, reason });
+            }
             let (provider, locator) = (self.id().to_owned(), locator.to_owned());
             let found = self.copies.lock().get(&locator).cloned();
             found.ok_or(ProviderError::Missing { provider, locator })
@@ -94,6 +98,9 @@ impl Provider for Place {
 #[derive(Default)]
 struct Ears {
     told: watch::Sender<(u64, u64)>,
+    /// Heights of which it was said that copies are not there, and that their locators cannot be read.
+    absent: Mutex<Vec<Height>>,
+    unreadable: Mutex<Vec<Height>>,
 }
 
 impl PrunerObserver for Ears {
@@ -103,6 +110,14 @@ impl PrunerObserver for Ears {
 
     fn not_fetched(&self, _: &FetchDue) {
         self.told.send_modify(|told| told.1 += 1);
+    }
+
+    fn not_there(&self, due: &FetchDue) {
+        self.absent.lock().push(due.meta.height);
+    }
+
+    fn unreadable(&self, due: &FetchDue) {
+        self.unreadable.lock().push(due.meta.height);
     }
 }
 
@@ -149,10 +164,14 @@ impl Rig {
 
     /// Somebody signs for a copy of it.
     fn record(&self, height: Height, signer: usize, name: &str) {
+        self.record_at(height, signer, "place", name);
+    }
+
+    fn record_at(&self, height: Height, signer: usize, provider: &str, name: &str) {
         let record = ArchiveRecord {
             signer: id(signer),
             form: RecordForm::V1,
-            locators: vec![Locator { provider: "place".into(), key: name.into() }],
+            locators: vec![Locator { provider: provider.into(), key: name.into() }],
             archived_at_height: height,
             archived_at: 5,
             signature: Some([1; 64]),
@@ -237,6 +256,41 @@ async fn a_copy_that_is_not_there_is_left_alone_for_a_while_and_a_new_place_is_n
     rig.until(|(pruned, _)| *pruned == 39).await;
     assert!(rig.store.status(1).unwrap().pruned.is_some());
     assert!(rig.store.status(3).unwrap().pruned.is_none());
+    rig.end().await;
+}
+
+/// A locator in a form that this node did not know (`load-s3://…`, as Ultramarine writes it), or at a provider that
+/// is not configured here, was taken for a copy that is not there: its honest signer was warned of and counted as
+/// a liar. It is counted as unreadable now; the height is held, and others are heard, as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreadable_locator_holds_its_height_and_accuses_no_signer() {
+    let mut rig = Rig::new(Trust::Fetch);
+    for height in 1..=4 {
+        rig.decide(height);
+    }
+    rig.record(1, 0, "odd://1");
+    rig.record_at(2, 0, "elsewhere", "2");
+    rig.record(3, 0, "absent");
+    rig.record(4, 0, "4");
+    rig.copy("4");
+    rig.store.set_finalized(4).unwrap();
+    rig.start();
+    rig.until(|told| *told == (1, 3)).await;
+    // The last report of a height comes after it was counted as not fetched.
+    let all = async {
+        while rig.ears.absent.lock().len() + rig.ears.unreadable.lock().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.unwrap();
+    rig.ears.unreadable.lock().sort_unstable();
+    assert_eq!(*rig.ears.absent.lock(), [3], "only what could be read and is not there");
+    assert_eq!(*rig.ears.unreadable.lock(), [1, 2]);
+    assert!(rig.store.status(1).unwrap().pruned.is_none(), "it is not pruned unseen");
+    // A signer that can name a place that is read is heard.
+    rig.record(1, 1, "4");
+    rig.wake.notify_one();
+    rig.until(|(pruned, _)| *pruned == 2).await;
     rig.end().await;
 }
 

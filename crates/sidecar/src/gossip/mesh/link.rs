@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use secateur_core::format_duration;
 use secateur_proto::sidecar::v1::{self, PublishRequest};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -135,7 +136,8 @@ impl Runner {
                 Err(_) => "it cannot be reached in time".to_owned(),
             };
             let pause = self.pauses.next();
-            tracing::debug!(peer = self.name, reason, ?pause, "not connected");
+            let again_in = format_duration(pause);
+            tracing::debug!(peer = self.name, reason, again_in, "not connected");
             self.rest(pause).await;
         }
     }

@@ -1,7 +1,7 @@
 //! load-s3-agent: blobs over HTTP to an agent that stores them, read back from its gateway.
 //!
-//! The agent takes a multipart upload and answers the id of a data item; that id is the locator. The
-//! gateway gives the bytes back under it. An upload whose answer is lost may have been done, so it is
+//! The agent takes a multipart upload and answers the id of a data item; that id is the locator, and
+//! `load-s3://<id>`, as Ultramarine writes it, is read too. The gateway gives the bytes back under it. An upload whose answer is lost may have been done, so it is
 //! looked for by its tags before it is sent again. Tags can be set by anybody, so what is found
 //! counts only if its bytes are the blob's. The agent indexes no tags of private items: those are
 //! not found, and a lost answer leaves a second copy there.
@@ -35,7 +35,8 @@ const MAX_PAGES: usize = 4;
 pub enum Access {
     /// Everybody who knows the id: `/upload`.
     Public,
-    /// A bucket of one's own: `/upload/private`.
+    /// A bucket of one's own: `/upload/private`. The gateway of load-s3-agent 0.7 does not resolve such
+    /// items, so their read-back fails there.
     Private {
         /// The bucket.
         bucket: String,
@@ -160,10 +161,10 @@ impl LoadS3 {
     }
 
     async fn get_blob(&self, locator: &str, max_len: usize) -> Result<Bytes, ProviderError> {
-        wire::check_item_id(locator)
+        let id = wire::item_id(locator)
             .map_err(|reason| ProviderError::Invalid { what: "locator", reason })?;
         let limit = max_len.min(BLOB_LEN);
-        let request = self.http.client.get(http::under(&self.gateway, &["resolve", locator]));
+        let request = self.http.client.get(http::under(&self.gateway, &["resolve", id]));
         let (provider, locator) = (self.http.provider.clone(), locator.to_owned());
         match self.http.ask(request, limit).await {
             Ok(Some(bytes)) => Ok(bytes),

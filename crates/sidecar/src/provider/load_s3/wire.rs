@@ -136,6 +136,15 @@ fn read<'a, T: Deserialize<'a>>(reply: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(reply).map_err(|_| "something that is not its JSON".to_owned())
 }
 
+/// How Ultramarine begins the locator of an item.
+const SCHEME: &str = "load-s3://";
+
+/// The item that a locator names: its id, or the same as Ultramarine writes it.
+pub(super) fn item_id(locator: &str) -> Result<&str, String> {
+    let id = locator.strip_prefix(SCHEME).unwrap_or(locator);
+    check_item_id(id).map(|()| id)
+}
+
 /// Refuses an id that is not plain: it goes into an address.
 pub(super) fn check_item_id(id: &str) -> Result<(), String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
