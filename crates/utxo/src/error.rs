@@ -144,6 +144,15 @@ pub enum UtxoError {
         /// What the database says.
         reason: String,
     },
+    /// The database takes no more writes, and changes records one at a time.
+    #[error(
+        "UTXO store: it takes no more writes: {reason}; a part of this step may be done, and the same step \
+         finishes it later. A prune cuts before it deletes, so it needs writes too: make room there first"
+    )]
+    NoWrites {
+        /// What the database says.
+        reason: String,
+    },
     /// What the database holds does not read back.
     #[error(
         "UTXO store: what it holds of {what} does not read back: {reason}; nothing was changed. Restore it \
@@ -274,7 +283,7 @@ impl UtxoError {
             Self::Store { retryable, .. }
             | Self::Service { retryable, .. }
             | Self::FileUnsettled { retryable, .. } => *retryable,
-            Self::Full { .. } | Self::NoAnswer { .. } => true,
+            Self::Full { .. } | Self::NoWrites { .. } | Self::NoAnswer { .. } => true,
             Self::Files(error) => error.is_retryable(),
             Self::NotPreserved { source, .. } | Self::Interrupted { source, .. } => {
                 source.is_retryable()
@@ -286,7 +295,7 @@ impl UtxoError {
     /// Whether a disk is full: that of the database, or that of external files.
     pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::Full { .. } => true,
+            Self::Full { .. } | Self::NoWrites { .. } => true,
             Self::NotPreserved { source, .. } | Self::Interrupted { source, .. } => {
                 source.is_disk_full()
             }
@@ -319,7 +328,7 @@ impl UtxoError {
             Self::Immature { .. } => "immature",
             Self::NotNow { .. } => "not_now",
             Self::Store { .. } | Self::Foreign { .. } => "store",
-            Self::Full { .. } => "full",
+            Self::Full { .. } | Self::NoWrites { .. } => "full",
             Self::Damaged { .. } => "damaged",
             Self::Files(_) | Self::File { .. } | Self::NoAnswer { .. } => "files",
             Self::FileUnsettled { .. } => "file_unsettled",

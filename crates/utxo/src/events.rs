@@ -130,17 +130,22 @@ impl Watch {
         self.doubted && !self.absent && self.persisted.is_none()
     }
 
+    /// Whether a block sets a prune off, once its transactions are set mined.
+    pub const fn follows_blocks(&self) -> bool {
+        let blocks = match self.mode {
+            TriggerMode::Mined => true,
+            TriggerMode::Auto => self.persisted.is_none(),
+            TriggerMode::Persisted => false,
+        };
+        blocks && !self.is_in_doubt()
+    }
+
     /// Takes an event in.
     pub fn hear(&mut self, event: Event) -> Heard {
         match event {
             Event::Block { height, mined_set } => {
                 (self.head, self.told) = (Some(height), true);
-                let blocks = match self.mode {
-                    TriggerMode::Mined => true,
-                    TriggerMode::Auto => self.persisted.is_none(),
-                    TriggerMode::Persisted => false,
-                };
-                let counts = blocks && mined_set && !self.is_in_doubt();
+                let counts = mined_set && self.follows_blocks();
                 if counts { self.trigger(height) } else { Heard::Noted }
             }
             Event::Persisted { height } => {

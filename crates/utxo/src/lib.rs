@@ -64,7 +64,9 @@ pub use pruner::{
 pub use rule::{Facts, Rules};
 pub use service::{Following, Service, Standing, Status, Subscribed};
 pub use sqlite::SqliteStore;
-pub use store::{Counts, Created, Doomed, Fate, Kept, Page, Preserved, Sweep, Unmined, UtxoStore};
+pub use store::{
+    Counts, Created, Doomed, Fate, Kept, Page, Preserved, Room, Sweep, Unmined, UtxoStore,
+};
 pub use types::{
     BlockId, BlockRef, Body, FileKind, MAX_BODY, MAX_CREATED_INPUTS, MAX_CREATED_OUTPUTS,
     MAX_PLACES, NewTx, OutPoint, Record, Slot, TxId, check_places,

@@ -9,8 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::pruner::{Done, Skip};
-use crate::store::{Counts, Kept};
+use crate::pruner::{Done, Outcome, Skip};
+use crate::store::{Counts, Kept, Room};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
@@ -21,6 +21,14 @@ struct Reason {
 struct Operation {
     operation: &'static str,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// Every way in which a run ends.
+const OUTCOMES: [&str; 4] = ["completed", "failed", "timed_out", "cancelled"];
 
 /// A phase by the name that its metrics have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +55,8 @@ pub(crate) enum Unheard {
     NoHeight,
     /// What it has for a height is none.
     NotAHeight,
+    /// It is about a block, and names none.
+    NotAHash,
     /// It is past the chain's own top.
     BeyondTheHead,
     /// A persister goes back.
@@ -60,6 +70,7 @@ impl Unheard {
         match self {
             Self::NoHeight => "no_height",
             Self::NotAHeight => "not_a_height",
+            Self::NotAHash => "not_a_hash",
             Self::BeyondTheHead => "beyond_the_head",
             Self::Backwards => "backwards",
             Self::TooFar => "too_far",
@@ -72,6 +83,7 @@ impl Unheard {
 pub struct Metrics {
     duration: Family<Operation, Histogram, fn() -> Histogram>,
     errors: Family<Operation, Counter>,
+    runs: Family<OutcomeLabel, Counter>,
     skipped: Family<Reason, Counter>,
     kept: Family<Reason, Counter>,
     processed: Counter,
@@ -82,6 +94,7 @@ pub struct Metrics {
     preserved: Gauge,
     cut: Gauge,
     size: Gauge,
+    room: Gauge,
     lag: Gauge,
     completed: Gauge,
     stale: Gauge,
@@ -89,6 +102,7 @@ pub struct Metrics {
     files_missing: Counter,
     unheard: Family<Reason, Counter>,
     heard: Gauge,
+    unfed: Gauge,
     lost: Counter,
 }
 
@@ -105,6 +119,7 @@ impl Default for Metrics {
         Self {
             duration: Family::new_with_constructor(seconds),
             errors: Family::default(),
+            runs: Family::default(),
             skipped: Family::default(),
             kept: Family::default(),
             processed: Counter::default(),
@@ -115,6 +130,7 @@ impl Default for Metrics {
             preserved: Gauge::default(),
             cut: Gauge::default(),
             size: Gauge::default(),
+            room: Gauge::default(),
             lag: Gauge::default(),
             completed: Gauge::default(),
             stale: Gauge::default(),
@@ -122,6 +138,7 @@ impl Default for Metrics {
             files_missing: Counter::default(),
             unheard: Family::default(),
             heard: Gauge::default(),
+            unfed: Gauge::default(),
             lost: Counter::default(),
         }
     }
@@ -137,10 +154,16 @@ impl Metrics {
             ("utxo_preserved_records", "Records that are preserved", &metrics.preserved),
             ("utxo_cut_records", "Records that are cut and not yet removed", &metrics.cut),
             ("utxo_size_bytes", "What the database takes", &metrics.size),
+            (
+                "utxo_store_full",
+                "1 while the database is near its limit, 2 while it takes no writes",
+                &metrics.room,
+            ),
             ("pruner_lag_blocks", "Blocks between the head and what is processed", &metrics.lag),
             ("pruner_last_completed_height", "The last height processed", &metrics.completed),
             ("pruner_persister_stale", "1 while a persister is far behind", &metrics.stale),
             ("utxo_chain_connected", "1 while the chain is heard", &metrics.heard),
+            ("utxo_unfed", "1 while a followed chain feeds no record", &metrics.unfed),
         ];
         for (name, help, gauge) in gauges {
             registry.register(format!("secateur_{name}"), help, gauge.clone());
@@ -162,6 +185,11 @@ impl Metrics {
         registry.register(name, help, metrics.batch.clone());
         let help = "Phases that failed";
         registry.register("secateur_pruner_errors", help, metrics.errors.clone());
+        for outcome in OUTCOMES {
+            drop(metrics.runs.get_or_create(&OutcomeLabel { outcome }));
+        }
+        let help = "Runs that ended, by how they did";
+        registry.register("secateur_pruner_runs", help, metrics.runs.clone());
         let help = "Runs that did not begin, and records that were due and stay";
         registry.register("secateur_pruner_skipped", help, metrics.skipped.clone());
         let help = "Records that were due and stay";
@@ -173,6 +201,20 @@ impl Metrics {
 
     pub(crate) fn unheard(&self, why: Unheard) {
         self.unheard.get_or_create(&Reason { reason: why.name() }).inc();
+    }
+
+    pub(crate) fn ran(&self, outcome: &Outcome) {
+        let outcome = match outcome {
+            Outcome::Completed => "completed",
+            Outcome::Failed(_) => "failed",
+            Outcome::TimedOut => "timed_out",
+            Outcome::Cancelled => "cancelled",
+        };
+        self.runs.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    pub(crate) fn unfed(&self, is_unfed: bool) {
+        self.unfed.set(i64::from(is_unfed));
     }
 
     pub(crate) fn chain_heard(&self) {
@@ -221,6 +263,14 @@ impl Metrics {
         self.preserved.set(signed(counts.preserved));
         self.cut.set(signed(counts.cut));
         self.size.set(signed(counts.size_bytes));
+    }
+
+    pub(crate) fn room(&self, room: &Room) {
+        self.room.set(match room {
+            Room::Enough => 0,
+            Room::Low(_) => 1,
+            Room::Full(_) => 2,
+        });
     }
 
     pub(crate) fn chain(&self, lag: Option<u64>, completed: Option<u64>, stale: bool) {

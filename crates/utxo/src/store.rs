@@ -140,8 +140,32 @@ pub struct Counts {
     pub cut: u64,
     /// What the database takes on the disk.
     pub size_bytes: u64,
-    /// What of that is free to be used again.
-    pub free_bytes: u64,
+    /// What of that is free to be used again, where it is known.
+    pub free_bytes: Option<u64>,
+}
+
+/// Whether a database takes more writes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Room {
+    /// It does, or it does not say.
+    #[default]
+    Enough,
+    /// It does, and is near the limit from which on it will not: why.
+    Low(String),
+    /// It does not: why. A prune needs writes too.
+    Full(String),
+}
+
+impl Room {
+    /// The worse of two.
+    #[must_use]
+    pub fn worse(self, other: Self) -> Self {
+        match (&self, &other) {
+            (Self::Enough, _) | (Self::Low(_), Self::Full(_)) => other,
+            _ => self,
+        }
+    }
 }
 
 impl Counts {
@@ -314,6 +338,11 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
         not_due: Option<Height>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(TxId, FileKind)>, UtxoError>> + Send;
+
+    /// Whether more writes are taken. One that knows its disk only by a write that fails has enough room.
+    fn room(&self) -> impl Future<Output = Result<Room, UtxoError>> + Send {
+        async { Ok(Room::Enough) }
+    }
 
     /// How many records are in which state.
     fn counts(&self, height: Height) -> impl Future<Output = Result<Counts, UtxoError>> + Send;

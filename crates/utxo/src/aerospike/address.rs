@@ -1,4 +1,5 @@
-//! Addresses: `aerospike://host[:port][,host2…]/namespace[?set=…&durable_delete=auto|on|off]`.
+//! Addresses:
+//! `aerospike://host[:port][,host2…]/namespace[?set=…&durable_delete=auto|on|off&wiped_before_rejoin=yes|no]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,6 +31,8 @@ pub(super) struct Address {
     pub(super) namespace: String,
     pub(super) set: String,
     pub(super) durable: Durable,
+    /// Whether the operator says that a node is wiped before it rejoins.
+    pub(super) wiped: bool,
 }
 
 impl fmt::Display for Address {
@@ -40,7 +43,13 @@ impl fmt::Display for Address {
             let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
             write!(f, "{comma}{host}:{port}")?;
         }
-        write!(f, "/{}?set={}", self.namespace, self.set)
+        write!(f, "/{}?set={}", self.namespace, self.set)?;
+        match self.durable {
+            Durable::Auto => {}
+            Durable::On => f.write_str("&durable_delete=on")?,
+            Durable::Off => f.write_str("&durable_delete=off")?,
+        }
+        if self.wiped { f.write_str("&wiped_before_rejoin=yes") } else { Ok(()) }
     }
 }
 
@@ -69,7 +78,7 @@ impl FromStr for Address {
             place.split_once('/').ok_or_else(|| wrong("it names no namespace"))?;
         let hosts = hosts.split(',').map(host).collect::<Result<Vec<_>, _>>()?;
         let namespace = name("namespace", namespace, MAX_NAMESPACE)?;
-        let (mut set, mut durable) = (SET.to_owned(), Durable::Auto);
+        let (mut set, mut durable, mut wiped) = (SET.to_owned(), Durable::Auto, false);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("set", value)) => set = name("set", value, MAX_SET)?,
@@ -81,10 +90,19 @@ impl FromStr for Address {
                         _ => return Err(wrong("durable_delete is auto, on or off")),
                     };
                 }
-                _ => return Err(wrong("only set and durable_delete can be given after the ?")),
+                Some(("wiped_before_rejoin", "yes")) => wiped = true,
+                Some(("wiped_before_rejoin", "no")) => wiped = false,
+                Some(("wiped_before_rejoin", _)) => {
+                    return Err(wrong("wiped_before_rejoin is yes or no"));
+                }
+                _ => {
+                    return Err(wrong(
+                        "only set, durable_delete and wiped_before_rejoin can be given after the ?",
+                    ));
+                }
             }
         }
-        Ok(Self { hosts, namespace, set, durable })
+        Ok(Self { hosts, namespace, set, durable, wiped })
     }
 }
 
@@ -125,18 +143,22 @@ mod tests {
 
     #[test]
     fn an_address_is_read_and_shown() {
-        let all: Address = "aerospike://a,b:3100,[::1]:3200,[::2]/test?set=x-1&durable_delete=off"
-            .parse()
-            .unwrap();
+        let all = "aerospike://a,b:3100,[::1]:3200,[::2]/test?set=x-1&durable_delete=off";
+        let all: Address = format!("{all}&wiped_before_rejoin=yes").parse().unwrap();
         let hosts = [("a", 3000), ("b", 3100), ("::1", 3200), ("::2", 3000)];
         assert_eq!(all.hosts, hosts.map(|(host, port)| (host.to_owned(), port)));
         assert_eq!((all.namespace.as_str(), all.set.as_str()), ("test", "x-1"));
-        assert_eq!(all.durable, Durable::Off);
-        let shown = "aerospike://a:3000,b:3100,[::1]:3200,[::2]:3000/test?set=x-1";
+        assert_eq!((all.durable, all.wiped), (Durable::Off, true));
+        let shown = "aerospike://a:3000,b:3100,[::1]:3200,[::2]:3000/test?set=x-1&durable_delete=off\
+                     &wiped_before_rejoin=yes";
         assert_eq!(all.to_string(), shown);
         let plain: Address = "aerospike://a/test".parse().unwrap();
-        assert_eq!((plain.set.as_str(), plain.durable), ("utxo", Durable::Auto));
-        assert_eq!(shown.parse::<Address>().unwrap().hosts, all.hosts);
+        assert_eq!(
+            (plain.set.as_str(), plain.durable, plain.wiped),
+            ("utxo", Durable::Auto, false)
+        );
+        assert_eq!(plain.to_string(), "aerospike://a:3000/test?set=utxo");
+        assert_eq!(shown.parse::<Address>().unwrap(), all, "what is shown opens the same store");
     }
 
     #[test]
@@ -158,6 +180,8 @@ mod tests {
             "aerospike://a/test?set=a/b",
             &format!("aerospike://a/test?set={long}"),
             "aerospike://a/test?durable_delete=maybe",
+            "aerospike://a/test?wiped_before_rejoin=maybe",
+            "aerospike://a/test?wiped_before_rejoin",
             "aerospike://a/test?secret=1",
             "aerospike://me:secret@a/test",
         ] {

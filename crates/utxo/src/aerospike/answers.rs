@@ -6,11 +6,50 @@ use crate::UtxoError;
 
 use super::read;
 use super::records::{Fields, Outcome, Usage};
+use super::storage::number;
 
 /// What an error of the client means. Nobody knows whether a write that was not answered was done; every
 /// step can be told again.
 pub(super) fn failed(error: &Error) -> UtxoError {
-    UtxoError::Store { reason: format!("Aerospike: {error}"), retryable: is_retryable(error) }
+    let reason = shown(error);
+    // Its code for a namespace that takes no more writes: stop-writes, or a device that is full.
+    if error.matches(&[ResultCode::ServerMemError]) {
+        return UtxoError::NoWrites { reason };
+    }
+    UtxoError::Store { reason, retryable: is_retryable(error) }
+}
+
+/// So much of an error is shown.
+const LONGEST: usize = 600;
+
+/// An error on one line: earlier attempts, which it lists on lines of their own, say the same.
+pub(super) fn shown(error: &Error) -> String {
+    one_line(&error.to_string(), error.sub_errors().len())
+}
+
+fn one_line(text: &str, attempts: usize) -> String {
+    let mut listed = false;
+    let said: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            listed = *line == "sub-errors:" || listed && line.starts_with('\t');
+            !listed
+        })
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let said: String = said.join(" ").chars().take(LONGEST).collect();
+    let earlier = match attempts {
+        0 => String::new(),
+        some => format!(" (attempts that failed before: {some})"),
+    };
+    format!("Aerospike: {said}{earlier}")
+}
+
+/// Whether an error is a server's `OK`: servers before 7.2 answer it in capitals to what they have done,
+/// and the client takes only `ok` for that.
+pub(super) fn is_ok(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Server { .. }) && shown(error).ends_with(": OK")
 }
 
 /// Whether the same may succeed later: a cluster that is away, overloaded, or moving partitions.
@@ -37,11 +76,12 @@ fn is_retryable(error: &Error) -> bool {
             Code::MrtBlocked,
             Code::LostConflict,
             Code::DeviceOverload,
-            Code::ServerMemError,
             Code::QuotaExceeded,
             Code::ExpiredSession,
             Code::BatchQueuesFull,
             Code::IndexNotReadable,
+            // A node that came back has heard of no index yet.
+            Code::IndexNotFound,
             Code::ScanAbort,
             Code::QueryAborted,
             Code::QueryQueueFull,
@@ -101,21 +141,11 @@ pub(super) fn raised(fields: &Fields) -> Result<i64, UtxoError> {
     }
 }
 
-/// Whether a server of this edition can leave tombstones.
-pub(super) fn has_tombstones(edition: &str) -> bool {
-    ["Enterprise", "Federal"].iter().any(|name| edition.contains(name))
-}
-
 /// What nodes say that they have, copies included.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     usage: Usage,
     factor: u64,
-}
-
-fn number(answer: &str, name: &str) -> Option<u64> {
-    let pairs = answer.split([';', ':']).filter_map(|pair| pair.split_once('='));
-    pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok())
 }
 
 impl Copies {
@@ -182,6 +212,19 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_one_line_however_often_it_was_tried() {
+        let text = "Error 9, iter=3: Client Timeout: Timeout after 3 tries\nsub-errors:\n\tError 1: a, configured \
+                    user x\n\tError 2: b\ncaused by: Error 3: early eof";
+        let shown = "Aerospike: Error 9, iter=3: Client Timeout: Timeout after 3 tries caused by: Error 3: \
+                     early eof (attempts that failed before: 2)";
+        assert_eq!(one_line(text, 2), shown);
+        let hosts = "Error -8: Failed to connect to [1] host(s):\n\t127.0.0.1:1: refused\n";
+        let shown = "Aerospike: Error -8: Failed to connect to [1] host(s): 127.0.0.1:1: refused";
+        assert_eq!(one_line(hosts, 0), shown);
+        assert_eq!(one_line(&"x".repeat(10_000), 0).len(), LONGEST + "Aerospike: ".len());
+    }
+
+    #[test]
     fn a_number_is_read_as_it_is_raised() {
         let fields = |value| -> Fields { [(read::NUMBER.to_owned(), value)].into() };
         assert_eq!(raised(&fields(Value::Int(4))).unwrap(), 4);
@@ -201,7 +244,5 @@ mod tests {
         }
         assert_eq!(copies.usage(), Usage { records: 10, bytes: 1442 });
         assert_eq!(Copies::default().usage(), Usage::default());
-        assert!(has_tombstones("Aerospike Enterprise Edition"));
-        assert!(!has_tombstones("Aerospike Community Edition") && !has_tombstones(""));
     }
 }

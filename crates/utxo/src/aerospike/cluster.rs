@@ -1,5 +1,6 @@
 //! Records on a cluster, through the official client.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,14 @@ use aerospike::{
 use futures_util::StreamExt as _;
 
 use crate::UtxoError;
+use crate::store::Room;
 
-use super::address::{Address, Durable};
+use super::address::Address;
 use super::answers::{self, Verdict, failed, verdict};
 use super::records::{
     Change, Fields, Guard, Index, Name, Outcome, Query, Records, Stored, Usage, Write,
 };
+use super::storage::{self, Deletes, Node};
 use super::{bins, index, read};
 
 /// Records of one request at most, and about how many bytes.
@@ -32,6 +35,8 @@ const TIMEOUT: u32 = 10_000;
 const CONNECT: Duration = Duration::from_mins(1);
 /// Answers without a record and without an end that a listing takes before it gives up.
 const EMPTY: u32 = 8;
+/// Longer than the steps of a server's clock of last updates.
+const TICK: Duration = Duration::from_millis(20);
 /// For questions about the cluster itself.
 pub(super) const ADMIN: AdminPolicy = AdminPolicy { timeout: 10_000 };
 
@@ -156,38 +161,63 @@ impl Cluster {
                 retryable: true,
             })?
             .map_err(|error| failed(&error))?;
-        let commands = ["namespaces", "edition", "release"];
-        let told = client.info(&ADMIN, &commands).await.map_err(|error| failed(&error))?;
-        let told = |command| told.get(command).map(String::as_str).unwrap_or_default();
-        if !told("namespaces").split(';').any(|name| name.trim() == address.namespace) {
+        let durable = Self::vetted(&client, address).await?;
+        index::prepare(&client, address).await?;
+        Ok(Self { client, address: Arc::new(address.clone()), durable })
+    }
+
+    /// Whether deletions leave tombstones there. A cluster that has not the namespace, or brings deleted
+    /// records back, is refused before anything is written.
+    async fn vetted(client: &Client, address: &Address) -> Result<bool, UtxoError> {
+        let about = format!("namespace/{}", address.namespace);
+        let commands = ["namespaces", "edition", "release", about.as_str()];
+        let mut said = Vec::new();
+        for node in client.nodes() {
+            said.push(node.info(&ADMIN, &commands).await.map_err(|error| failed(&error))?);
+        }
+        if said.is_empty() {
+            let reason = format!("{address}: the cluster has no node that answers");
+            return Err(UtxoError::Store { reason, retryable: true });
+        }
+        let mut nodes = Vec::new();
+        let mut names = BTreeSet::new();
+        for said in &said {
+            let text = |command: &str| said.get(command).map_or("", String::as_str);
+            let there: BTreeSet<&str> = text("namespaces").split(';').map(str::trim).collect();
+            // A cluster need not have a namespace on each of its nodes.
+            if there.contains(address.namespace.as_str()) {
+                let (edition, release) = (text("edition"), text("release"));
+                nodes.push(Node { edition, release, namespace: text(&about) });
+            }
+            names.extend(there);
+        }
+        if nodes.is_empty() {
             return Err(UtxoError::Setting(format!(
                 "the Aerospike cluster has no namespace {}; it has {}",
                 address.namespace,
-                told("namespaces").replace(';', ", ")
+                Vec::from_iter(names).join(", ")
             )));
         }
-        index::prepare(&client, address).await?;
-        let durable = match address.durable {
-            Durable::On => true,
-            Durable::Off => false,
-            Durable::Auto => {
-                [told("edition"), told("release")].into_iter().any(answers::has_tombstones)
-            }
-        };
-        Ok(Self { client, address: Arc::new(address.clone()), durable })
+        let Deletes { durable, warning } = storage::deletes(address, &nodes)?;
+        if let Some(warning) = warning {
+            tracing::warn!(namespace = address.namespace, warning, "aerospike storage");
+        }
+        Ok(durable)
     }
 
     /// Removes everything.
     pub(super) async fn erase(&self) -> Result<(), UtxoError> {
         let namespace = &self.address.namespace;
+        // A server removes what is older than now in milliseconds: what was written in this one stays for ever.
+        tokio::time::sleep(TICK).await;
         for set in self.sets() {
             let truncated = self.client.truncate(&ADMIN, namespace, &set, 0).await;
-            truncated.map_err(|error| failed(&error))?;
+            done(truncated)?;
         }
         for index in Index::ALL {
             let (set, name) = (&self.address.set, index::name(&self.address, index));
             let dropped = self.client.drop_index(&ADMIN, namespace, set, &name).await;
-            dropped.map_err(|error| failed(&error))?;
+            done(dropped.map(drop))?;
         }
         Ok(())
     }
@@ -241,6 +271,19 @@ impl Cluster {
         Ok(BatchOperation::write(&policy, key, puts.collect::<Vec<_>>()))
     }
 
+    /// How many records a query finds.
+    async fn counted(&self, policy: &QueryPolicy, query: Query) -> Result<u64, UtxoError> {
+        let all = PartitionFilter::all();
+        let records = self.client.query(policy, all, self.statement(query)).await;
+        let mut records = records.map_err(|error| failed(&error))?.into_stream();
+        let mut count = 0;
+        while let Some(record) = records.next().await {
+            record.map_err(|error| failed(&error))?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     fn statement(&self, query: Query) -> Statement {
         let address = &self.address;
         let wanted = if query.bins.is_empty() { Bins::None } else { Bins::from(query.bins) };
@@ -248,6 +291,14 @@ impl Cluster {
             Statement::new(address.namespace.as_str(), address.set.as_str(), wanted);
         statement.set_filter(Filter::range(query.index.bin(), 0_i64, query.to));
         statement
+    }
+}
+
+/// What an answer to a command comes to, in capitals or not.
+fn done(answer: aerospike::errors::Result<()>) -> Result<(), UtxoError> {
+    match answer {
+        Err(error) if !answers::is_ok(&error) => Err(failed(&error)),
+        _ => Ok(()),
     }
 }
 
@@ -351,15 +402,27 @@ impl Records for Cluster {
     async fn count(&self, index: Index, to: i64) -> Result<u64, UtxoError> {
         let query = Query { index, to, bins: &[], above: None };
         let policy = QueryPolicy { include_bin_data: false, ..query_policy() };
-        let all = PartitionFilter::all();
-        let records = self.client.query(&policy, all, self.statement(query)).await;
-        let mut records = records.map_err(|error| failed(&error))?.into_stream();
-        let mut count = 0;
-        while let Some(record) = records.next().await {
-            record.map_err(|error| failed(&error))?;
-            count += 1;
+        self.counted(&policy, query).await
+    }
+
+    async fn cut_and_due(&self, height: i64) -> Result<u64, UtxoError> {
+        use expressions::{int_bin, int_val, le};
+        let query = Query { index: Index::Cut, to: i64::MAX, bins: &[], above: None };
+        let mut policy = QueryPolicy { include_bin_data: false, ..query_policy() };
+        // Without the field it is not true either.
+        let due = le(int_bin(bins::DELETE_AT), int_val(height));
+        policy.base_policy.filter_expression = Some(due);
+        self.counted(&policy, query).await
+    }
+
+    async fn room(&self) -> Result<Room, UtxoError> {
+        let about = format!("namespace/{}", self.address.namespace);
+        let mut room = Room::Enough;
+        for node in self.client.nodes() {
+            let said = node.info(&ADMIN, &[&about]).await.map_err(|error| failed(&error))?;
+            room = room.worse(storage::room(said.get(&about).map_or("", String::as_str)));
         }
-        Ok(count)
+        Ok(room)
     }
 
     async fn raise(&self, name: Name) -> Result<i64, UtxoError> {

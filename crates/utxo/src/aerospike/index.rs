@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::UtxoError;
 
 use super::address::Address;
-use super::answers::failed;
+use super::answers::{self, failed};
 use super::cluster::ADMIN;
 use super::records::Index;
 
@@ -43,7 +43,16 @@ pub(super) async fn prepare(client: &Client, address: &Address) -> Result<(), Ut
             .await;
         match made {
             Ok(_) => {}
-            Err(error) if error.matches(&[ResultCode::IndexFound]) => {}
+            Err(error) if error.matches(&[ResultCode::IndexFound]) || answers::is_ok(&error) => {}
+            Err(error) if error.matches(&[ResultCode::IndexMaxCount]) => {
+                return Err(UtxoError::store(format!(
+                    "namespace {} has as many secondary indexes as a server takes (256), and a store \
+                     needs {}: {}; no record was touched. Use another namespace, or drop indexes",
+                    address.namespace,
+                    Index::ALL.len(),
+                    answers::shown(&error)
+                )));
+            }
             Err(error) => return Err(failed(&error)),
         }
     }

@@ -9,6 +9,7 @@ use aerospike::Value;
 use parking_lot::Mutex;
 
 use crate::UtxoError;
+use crate::store::Room;
 
 use super::bins::{self, Reader};
 use super::read;
@@ -38,6 +39,8 @@ type Hook = Box<dyn FnMut(&Write) -> Option<Trouble> + Send>;
 pub(super) struct Memory {
     records: Arc<Mutex<BTreeMap<Name, Stored>>>,
     hook: Arc<Mutex<Hook>>,
+    /// What it says of its room; one that is full refuses all writes but deletions.
+    pub(super) room: Arc<Mutex<Room>>,
 }
 
 impl fmt::Debug for Memory {
@@ -48,7 +51,8 @@ impl fmt::Debug for Memory {
 
 impl Memory {
     pub(super) fn new(hook: impl FnMut(&Write) -> Option<Trouble> + Send + 'static) -> Self {
-        Self { records: Arc::default(), hook: Arc::new(Mutex::new(Box::new(hook))) }
+        let hook: Arc<Mutex<Hook>> = Arc::new(Mutex::new(Box::new(hook)));
+        Self { records: Arc::default(), hook, room: Arc::default() }
     }
 
     /// Everything that is there.
@@ -150,6 +154,12 @@ impl Records for Memory {
             if matches!(write.change, Change::Put(_) | Change::Delete { .. }) {
                 trouble = trouble.filter(|trouble| *trouble != Trouble::Late);
             }
+            let deletes = matches!(write.change, Change::Delete { .. });
+            if let Room::Full(reason) = &*self.room.lock()
+                && !deletes
+            {
+                return Err(UtxoError::NoWrites { reason: reason.clone() });
+            }
             let lost = || UtxoError::Store { reason: "no answer".into(), retryable: true };
             match trouble {
                 Some(Trouble::Before) => return Err(lost()),
@@ -198,6 +208,19 @@ impl Records for Memory {
     async fn count(&self, index: Index, to: i64) -> Result<u64, UtxoError> {
         let query = Query { index, to, bins: &[], above: None };
         Ok(self.query(query, None, usize::MAX).await?.0.len() as u64)
+    }
+
+    async fn cut_and_due(&self, height: i64) -> Result<u64, UtxoError> {
+        let query =
+            Query { index: Index::Cut, to: i64::MAX, bins: &[bins::DELETE_AT], above: None };
+        let (cut, _) = self.query(query, None, usize::MAX).await?;
+        let due = cut.iter().map(|stored| Reader(&stored.fields).int(bins::DELETE_AT));
+        let due = due.collect::<Result<Vec<_>, _>>()?;
+        Ok(due.into_iter().flatten().filter(|at| *at <= height).count() as u64)
+    }
+
+    async fn room(&self) -> Result<Room, UtxoError> {
+        Ok(self.room.lock().clone())
     }
 
     async fn raise(&self, name: Name) -> Result<i64, UtxoError> {

@@ -30,11 +30,14 @@ mod index;
 mod read;
 mod records;
 mod steps;
+mod storage;
 mod sweep;
 mod work;
 
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod opening;
 #[cfg(test)]
 mod tests;
 
@@ -43,7 +46,9 @@ use secateur_core::Height;
 use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
-use crate::store::{Counts, Created, Doomed, Fate, Page, Preserved, Sweep, Unmined, UtxoStore};
+use crate::store::{
+    Counts, Created, Doomed, Fate, Page, Preserved, Room, Sweep, Unmined, UtxoStore,
+};
 use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_places};
 
 use self::cluster::Cluster;
@@ -67,9 +72,10 @@ pub struct Engine<R> {
 }
 
 impl AerospikeStore {
-    /// Opens a store at `aerospike://host[:port][,host2…]/namespace[?set=…&durable_delete=auto|on|off]`,
-    /// and makes its indexes if there are none; answers when they are ready. A user and a password are
-    /// taken from `AEROSPIKE_USER` and `AEROSPIKE_PASSWORD`.
+    /// Opens a store at `aerospike://host[:port][,host2…]/namespace[?…]` (`docs/aerospike.md`), and makes its
+    /// indexes if there are none; answers when they are ready. A cluster on which deleted records would come
+    /// back is refused, and nothing is written there. A user and a password are taken from `AEROSPIKE_USER` and
+    /// `AEROSPIKE_PASSWORD`.
     pub async fn open(address: &str, rules: Rules) -> Result<Self, UtxoError> {
         Self::with(Cluster::open(&address.parse()?).await?, rules).await
     }
@@ -249,6 +255,10 @@ impl<R: Records> UtxoStore for Engine<R> {
 
     async fn counts(&self, height: Height) -> Result<Counts, UtxoError> {
         self.count_all(height).await
+    }
+
+    async fn room(&self) -> Result<Room, UtxoError> {
+        self.records.room().await
     }
 
     async fn note(&self, name: &str) -> Result<Option<String>, UtxoError> {

@@ -265,15 +265,18 @@ impl<R: Records> Engine<R> {
 
     pub(super) async fn count_all(&self, height: Height) -> Result<Counts, UtxoError> {
         let usage = self.records.usage().await?;
+        let due = self.records.count(Index::DeleteAt, bound(height)).await?;
+        // One that goes at once keeps its date when it is cut, so that the next run finds what a crash left.
+        let both = self.records.cut_and_due(bound(height)).await?;
         Ok(Counts {
             records: usage.records,
             unmined: self.records.count(Index::UnminedSince, i64::MAX).await?,
-            due: self.records.count(Index::DeleteAt, bound(height)).await?,
+            due: due.saturating_sub(both),
             preserved: self.records.count(Index::PreserveUntil, i64::MAX).await?,
             cut: self.records.count(Index::Cut, i64::MAX).await?,
             size_bytes: usage.bytes,
             // What a cluster has free belongs to the namespace, not to this store.
-            free_bytes: 0,
+            free_bytes: None,
         })
     }
 

@@ -10,6 +10,7 @@ use std::future::Future;
 use aerospike::{IndexMap, Value};
 
 use crate::UtxoError;
+use crate::store::Room;
 use crate::types::TxId;
 
 use super::bins;
@@ -179,6 +180,12 @@ pub trait Records: Clone + Debug + Send + Sync + 'static {
 
     /// How many records of transactions have this field between 0 and a number.
     fn count(&self, index: Index, to: i64) -> impl Future<Output = Result<u64, UtxoError>> + Send;
+
+    /// How many of those that are cut are still among what is due at a height.
+    fn cut_and_due(&self, height: i64) -> impl Future<Output = Result<u64, UtxoError>> + Send;
+
+    /// Whether more writes are taken.
+    fn room(&self) -> impl Future<Output = Result<Room, UtxoError>> + Send;
 
     /// Raises a number that is kept under a name, and answers what it is then.
     fn raise(&self, name: Name) -> impl Future<Output = Result<i64, UtxoError>> + Send;

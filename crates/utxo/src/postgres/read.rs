@@ -247,7 +247,7 @@ pub(super) async fn counts(client: &Client, height: Height) -> Result<Counts, Ut
         preserved: number(&counts, 2)?,
         cut: number(&counts, 3)?,
         size_bytes: number(&sizes, 1)?,
-        free_bytes: number(&sizes, 2)?,
+        free_bytes: Some(number(&sizes, 2)?),
     })
 }
 

@@ -37,12 +37,24 @@ pub enum Phase {
     Delete,
 }
 
+impl Phase {
+    /// Its name in reports and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Preserve => "preserve",
+            Self::Expire => "expire",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// What a run has done so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Done {
     /// Old unmined transactions that were looked at.
     pub old_unmined: u64,
-    /// Parents that were preserved.
+    /// Parents that were preserved. One is counted once for each page of old transactions that spend it, so
+    /// the number depends on the order in which a store lists them.
     pub preserved: u64,
     /// Parents that are not here.
     pub parents_missing: u64,
@@ -59,6 +71,13 @@ pub struct Done {
 }
 
 impl Done {
+    /// The records that stay, for a line of the log: `held 3, preserved 1`, or `none`.
+    pub fn kept_words(&self) -> String {
+        let words: Vec<String> =
+            self.kept.iter().map(|(why, count)| format!("{} {count}", why.name())).collect();
+        if words.is_empty() { "none".into() } else { words.join(", ") }
+    }
+
     /// Counts records that stay.
     pub(crate) fn keep(&mut self, why: Kept, records: u64) {
         if records > 0 {

@@ -200,6 +200,7 @@ impl<S: UtxoStore> Pruner<S> {
             Err(Ended::TimedOut) => (Outcome::TimedOut, None),
             Err(Ended::Cancelled) => (Outcome::Cancelled, None),
         };
+        self.metrics.ran(&outcome);
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let job = Job { height: trigger.height, safe_height, started_at, millis, outcome, done };
         self.note(job.clone()).await;
@@ -262,7 +263,7 @@ impl<S: UtxoStore> Pruner<S> {
             let Some(progress) = self.board.look() else { continue };
             tracing::info!(
                 height = progress.height,
-                phase = ?progress.phase,
+                phase = progress.phase.name(),
                 deleted = progress.done.deleted,
                 due = progress.due,
                 per_second = progress.rate(),

@@ -11,7 +11,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, SystemTime};
 
-use secateur_core::Height;
+use secateur_core::{Height, format_duration};
 use tokio::time::{Instant, timeout};
 
 use super::Pruner;
@@ -87,7 +87,8 @@ impl<S: UtxoStore> Pruner<S> {
         };
         let patience = self.settings.files_patience();
         let right = timeout(patience, right).await.unwrap_or_else(|_| {
-            let (place, reason) = (files.address(), format!("nothing came within {patience:?}"));
+            let (place, reason) =
+                (files.address(), format!("nothing came within {}", format_duration(patience)));
             Err(UtxoError::NoAnswer { place: place.to_owned(), reason })
         });
         match right {

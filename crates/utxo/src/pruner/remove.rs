@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
+use secateur_core::format_duration;
 use tokio::time::{Instant, timeout};
 
 use super::{Ended, Limits, Pruner};
@@ -179,7 +180,8 @@ impl<S: UtxoStore> Pruner<S> {
         let Some(files) = &self.files else { return Ok(()) };
         let synced = timeout(patience.most, files.sync_removals()).await;
         let synced = synced.unwrap_or_else(|_| {
-            let reason = format!("a removal could not be synced within {:?}", patience.most);
+            let reason =
+                format!("a removal could not be synced within {}", format_duration(patience.most));
             Err(UtxoError::NoAnswer { place: files.address().to_owned(), reason })
         });
         synced.inspect_err(|_| patience.give_up())
@@ -199,7 +201,10 @@ impl<S: UtxoStore> Pruner<S> {
             Ok(Err(error)) => Seen::Failed(error),
             Err(_) => Seen::Failed(UtxoError::File {
                 name: format!("of transaction {}", record.txid),
-                reason: format!("it could not be removed within {:?}", patience.most),
+                reason: format!(
+                    "it could not be removed within {}",
+                    format_duration(patience.most)
+                ),
             }),
         };
         if patience.end(matches!(seen, Seen::Gone(_))) && matches!(seen, Seen::Failed(_)) {

@@ -65,8 +65,10 @@ impl<S: UtxoStore> Service<S> {
 
     fn take_in(&self, event: Event) -> Heard {
         let heard = self.listen(event);
+        let head = self.0.watch.lock().told();
         {
             let mut state = self.0.state.lock();
+            state.feed.hear(head);
             (state.doubted, state.heard) = (None, true);
         }
         let sets_off = match heard {

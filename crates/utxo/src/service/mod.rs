@@ -1,8 +1,10 @@
 //! A pruner at work: events come in, the latest height is pruned, one run at a time.
 
+mod feed;
 mod follow;
 mod heights;
 mod persister;
+mod room;
 mod standing;
 
 use std::convert::Infallible;
@@ -32,6 +34,8 @@ use standing::{State, lag};
 
 /// Under this name the store keeps the height that is processed.
 const PROCESSED: &str = "processed_height";
+/// Under this name the store keeps how far the chain was seen.
+const SEEN_HEIGHT: &str = "seen_height";
 /// Under this name the store keeps what a persister last reported.
 const PERSISTED: &str = "persisted_height";
 /// How long the store is left alone between two looks whether it answers, and how long it has to.
@@ -68,7 +72,8 @@ impl<S: UtxoStore> Service<S> {
         let persisted = height_note(pruner.store(), PERSISTED).await?;
         let jobs = pruner.store().jobs().await?;
         let ran = jobs.first().map(|job| job.height);
-        let mut state = State { processed, ran, ..State::default() };
+        let seen = height_note(pruner.store(), SEEN_HEIGHT).await?;
+        let mut state = State { processed, ran, seen, ..State::default() };
         // One that is said to be processed no more was at a wrong height.
         let told = |job: &&Job| job.outcome != Outcome::Completed || Some(job.height) <= processed;
         jobs.iter().rev().filter(told).for_each(|job| state.learn(job));
@@ -140,6 +145,14 @@ impl<S: UtxoStore> Service<S> {
                 _ => {}
             }
             if down.is_none() {
+                self.look_for_room().await;
+                match timeout(LOOK.1, self.remember()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, "how far the chain is could not be noted");
+                    }
+                    Err(_) => tracing::warn!("how far the chain is could not be noted in time"),
+                }
                 let under_way = look.get_or_insert_with(|| Box::pin(self.0.pruner.look_at_place()));
                 let seen = timeout(LOOK.1, under_way).await;
                 if seen.is_ok() || !stays {
@@ -195,7 +208,14 @@ impl<S: UtxoStore> Service<S> {
     ) -> Result<(Job, Option<UtxoError>), Skip> {
         let _turn = self.0.turn.lock().await;
         let ran = match self.vetted(trigger).await {
-            Ok(trigger) => self.0.pruner.run(trigger, stop).await,
+            Ok(trigger) => {
+                let head = self.0.watch.lock().told();
+                // Before the run: a crash in it must not make its records look as if they were not due.
+                if let Err(error) = self.note_seen(head.unwrap_or(trigger.height)).await {
+                    tracing::warn!(%error, "how far the chain is could not be noted");
+                }
+                self.0.pruner.run(trigger, stop).await
+            }
             Err(skip) => Err(skip),
         };
         match &ran {
@@ -258,7 +278,7 @@ impl<S: UtxoStore> Service<S> {
                 height = job.height,
                 safe_height = job.safe_height,
                 deleted = job.done.deleted,
-                kept = ?job.done.kept,
+                kept = job.done.kept_words(),
                 preserved = job.done.preserved,
                 millis = job.millis,
                 "pruned UTXO records"
@@ -302,15 +322,19 @@ impl<S: UtxoStore> Service<S> {
 
     /// Counts what is there, as seen from the head.
     async fn count(&self) -> Result<Counts, UtxoError> {
-        let head = self.0.watch.lock().head();
-        let (processed, ran) = {
-            let state = self.0.state.lock();
-            (state.done(), state.ran)
+        let (head, told) = {
+            let watch = self.0.watch.lock();
+            (watch.head(), watch.told())
         };
-        // Who hears of no chain knows at least how far a run was to go.
-        let seen = head.or(ran).max(processed);
+        let (processed, ran, seen) = {
+            let state = self.0.state.lock();
+            (state.done(), state.ran, state.seen)
+        };
+        // Who has heard of no chain since the start knows at least how far it was seen before, and a run was to go.
+        let seen = told.or(head.max(ran).max(seen)).max(processed);
         let counts = self.0.pruner.store().counts(seen.unwrap_or(0)).await?;
         self.0.metrics.counts(&counts);
+        self.counted(counts.records);
         Ok(counts)
     }
 
@@ -335,6 +359,7 @@ impl<S: UtxoStore> Service<S> {
             (watch.head(), watch.persisted(), watch.stale())
         };
         let pruner = &self.0.pruner;
+        self.look_for_room().await;
         let counts = self.count().await?;
         // Where nobody runs it, as in a command, nobody has looked; and whoever only asks changes nothing.
         let is_seen = self.0.state.lock().place_seen;
@@ -342,7 +367,9 @@ impl<S: UtxoStore> Service<S> {
             self.note_place(timeout(LOOK.1, pruner.peek_at_place()).await);
             self.show();
         }
+        let watch = self.0.watch.lock().clone();
         let state = self.0.state.lock();
+        let unfed = state.unfed(&self.0.following, &watch);
         Ok(Status {
             store: pruner.store().address(),
             files: pruner.files().map(|files| files.address().to_owned()),
@@ -356,7 +383,9 @@ impl<S: UtxoStore> Service<S> {
             last_skip: state.last_skip.map(Skip::name),
             last_error: state.last_error.clone(),
             running: pruner.progress(),
+            room: state.room.clone(),
             counts,
+            warnings: unfed.iter().map(ToString::to_string).collect(),
         })
     }
 
@@ -390,10 +419,12 @@ impl<S: UtxoStore> Service<S> {
         // Looked at inside, so that of two who tell at the same time the later one tells the latest.
         self.0.standing.send_if_modified(|known| {
             let watch = self.0.watch.lock().clone();
-            let (heard, processed, not_ready) = {
+            let (heard, processed, not_ready, is_unfed) = {
                 let state = self.0.state.lock();
-                (state.heard, state.done(), state.not_ready(&self.0.following, &watch))
+                let is_unfed = state.unfed(&self.0.following, &watch).is_some();
+                (state.heard, state.done(), state.not_ready(&self.0.following, &watch), is_unfed)
             };
+            self.0.metrics.unfed(is_unfed);
             let (head, persisted) = (watch.head(), watch.persisted());
             self.0.metrics.chain(lag(head, processed), processed, watch.stale().is_some());
             let now = Standing { head, heard, persisted, processed, not_ready };

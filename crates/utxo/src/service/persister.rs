@@ -51,6 +51,11 @@ impl<S: UtxoStore> Service<S> {
         self.0.watch.lock().is_in_doubt()
     }
 
+    /// Whether blocks set prunes off, so that it matters whether one is set mined.
+    pub(crate) fn follows_blocks(&self) -> bool {
+        self.0.watch.lock().follows_blocks()
+    }
+
     /// A trigger with what the store says of a persister, where this service knows nothing; and why no run begins where
     /// that is too little.
     pub(super) async fn informed(

@@ -3,9 +3,10 @@
 use secateur_core::Height;
 use serde::Serialize;
 
+use super::feed::Feed;
 use crate::events::{StalePersister, TriggerMode, Watch};
 use crate::pruner::{Job, Outcome, Progress, Skip};
-use crate::store::{Counts, Kept};
+use crate::store::{Counts, Kept, Room};
 
 /// A chain does not go back by more blocks than a coinbase needs to ripen.
 const DEEPEST: Height = 100;
@@ -25,6 +26,8 @@ pub struct Following {
     pub max_lag_blocks: Height,
     /// Blocks that a chain may be ahead of what was known; what is further is taken for a mistake. 0: any.
     pub max_jump_blocks: Height,
+    /// Blocks of a subscribed chain that may pass while no record is fed; after that the service is not ready. 0: any.
+    pub max_unfed_blocks: Height,
     /// Where a chain is subscribed to.
     pub subscribed: Subscribed,
 }
@@ -50,6 +53,7 @@ impl Default for Following {
             persister_stale_blocks: 100,
             max_lag_blocks: 144,
             max_jump_blocks: 10_000,
+            max_unfed_blocks: 6,
             subscribed: Subscribed::Nowhere,
         }
     }
@@ -82,9 +86,13 @@ pub struct Status {
     pub last_error: Option<String>,
     /// The run that is under way.
     pub running: Option<Progress>,
+    /// Whether the store takes more writes.
+    pub room: Room,
     /// What the store holds; due is what is past its delete-at-height at the head, also where a
     /// persister keeps it back.
     pub counts: Counts,
+    /// What is wrong though the service is ready, or will make it not ready.
+    pub warnings: Vec<String>,
 }
 
 /// Where a service stands towards its chain; whoever waits for a change holds on to it.
@@ -138,6 +146,8 @@ pub(super) struct State {
     pub(super) chain: Hearing,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
+    /// Whether the store takes more writes.
+    pub(super) room: Room,
     /// Why external files cannot be written, and whether anybody looked.
     pub(super) place_wrong: Option<String>,
     pub(super) place_seen: bool,
@@ -149,6 +159,10 @@ pub(super) struct State {
     pub(super) unfinished: bool,
     /// The height of the newest run that is noted.
     pub(super) ran: Option<Height>,
+    /// How far the store says that the chain was seen.
+    pub(super) seen: Option<Height>,
+    /// What is known of the feeding of records.
+    pub(super) feed: Feed,
 }
 
 impl Following {
@@ -212,6 +226,11 @@ impl State {
         if let Some(reason) = &self.store_down {
             return Some(format!("the store does not answer: {reason}"));
         }
+        if let Room::Full(reason) = &self.room {
+            return Some(format!(
+                "the store takes no more writes, so nothing can be pruned either: {reason}"
+            ));
+        }
         if let Some(processed) = self.done().filter(|height| following.is_above(watch, *height)) {
             return Some(format!(
                 "height {processed} is said to be processed, far above the head: a wrong height was \
@@ -260,6 +279,9 @@ impl State {
                  does (utxo.persister_absent, if there is none)"
                     .into(),
             );
+        }
+        if let Some(unfed) = self.unfed(following, watch).filter(|unfed| unfed.is_long) {
+            return Some(unfed.to_string());
         }
         let most = following.max_lag_blocks;
         let behind = lag(watch.head(), self.processed).filter(|behind| *behind > most)?;

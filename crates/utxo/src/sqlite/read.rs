@@ -313,7 +313,7 @@ pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, 
         preserved: one(COUNT_PRESERVED)?,
         cut: one(COUNT_CUT)?,
         size_bytes: one("PRAGMA page_count")? * page_size,
-        free_bytes: one("PRAGMA freelist_count")? * page_size,
+        free_bytes: Some(one("PRAGMA freelist_count")? * page_size),
     })
 }
 

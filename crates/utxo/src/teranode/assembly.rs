@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use secateur_proto::teranode::blockassembly::EmptyMessage;
 use secateur_proto::teranode::blockassembly::block_assembly_api_client::BlockAssemblyApiClient;
-use tonic::transport::Channel;
 
-use super::{ChainOptions, MAX_MESSAGE, in_time};
+use super::{ChainOptions, Keyed, MAX_MESSAGE, in_time};
 use crate::UtxoError;
 use crate::pruner::{Assembly, AssemblyState};
 
@@ -18,7 +17,7 @@ const RUNNING: &str = "running";
 /// A block assembly that is asked over gRPC.
 #[derive(Debug, Clone)]
 pub struct ChainAssembly {
-    client: BlockAssemblyApiClient<Channel>,
+    client: BlockAssemblyApiClient<Keyed>,
     timeout: Duration,
 }
 

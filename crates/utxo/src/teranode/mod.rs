@@ -5,22 +5,29 @@
 //! the chain's own top, and what does not fit is logged, counted and passed over.
 
 mod assembly;
+mod key;
+#[cfg(test)]
+mod pings;
 mod subscription;
 
 use std::time::Duration;
 
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 pub use assembly::ChainAssembly;
+pub use key::ApiKey;
+use key::WithKey;
 pub use subscription::follow;
 
 use crate::UtxoError;
 
 /// The longest message that is read: headers and states are small.
 const MAX_MESSAGE: usize = 1 << 20;
-/// How often a connection is asked whether it lives, and how long it may take to answer.
-const PING: Duration = Duration::from_secs(10);
+/// How often a connection is asked whether it lives. A server of this shape closes a connection whose pings are less
+/// than 30 seconds apart, and its clock is not ours.
+const PING: Duration = Duration::from_secs(45);
 /// As much of another side's words as is repeated.
 const MAX_WORDS: usize = 200;
 
@@ -35,7 +42,12 @@ pub struct ChainOptions {
     pub silence: Duration,
     /// How long a broken connection rests, at first and at most.
     pub pauses: (Duration, Duration),
+    /// What is sent as `x-api-key` with every call, where the chain wants one.
+    pub api_key: Option<ApiKey>,
 }
+
+/// A connection that shows the key.
+type Keyed = InterceptedService<Channel, WithKey>;
 
 impl ChainOptions {
     /// The usual way to a chain.
@@ -45,6 +57,7 @@ impl ChainOptions {
             timeout: Duration::from_secs(10),
             silence: Duration::from_secs(30),
             pauses: (Duration::from_millis(500), Duration::from_secs(30)),
+            api_key: None,
         }
     }
 
@@ -54,8 +67,9 @@ impl ChainOptions {
     }
 
     /// A way to the service; nothing is sent before it is used.
-    fn channel(&self, what: &'static str) -> Result<Channel, UtxoError> {
-        Ok(self.endpoint(what)?.connect_lazy())
+    fn channel(&self, what: &'static str) -> Result<Keyed, UtxoError> {
+        let channel = self.endpoint(what)?.connect_lazy();
+        Ok(InterceptedService::new(channel, WithKey(self.api_key.clone())))
     }
 
     fn endpoint(&self, what: &'static str) -> Result<Endpoint, UtxoError> {
@@ -108,15 +122,28 @@ enum Failed {
     Ours(UtxoError),
 }
 
+impl Failed {
+    /// Whether the chain wants another key, or one at all: to ask it again does not help.
+    fn wants_a_key(&self) -> bool {
+        let Self::Unanswered { status: Some(status), .. } = self else { return false };
+        status.code() == Code::Unauthenticated
+    }
+}
+
 impl From<Failed> for UtxoError {
     fn from(failed: Failed) -> Self {
+        let hint = if failed.wants_a_key() {
+            "; the chain wants its API key (utxo.api_key_file)"
+        } else {
+            ""
+        };
         let (what, status) = match failed {
             Failed::Unanswered { what, status } => (what, status),
             Failed::Ours(error) => return error,
         };
         let reason = status.map_or_else(
             || "it does not answer in time".to_owned(),
-            |status| format!("{:?}: {}", status.code(), words(status.message())),
+            |status| format!("{:?}: {}{hint}", status.code(), words(status.message())),
         );
         Self::Service { what, reason, retryable: true }
     }

@@ -1,9 +1,9 @@
 //! The events of a chain, listened to for ever: a connection that breaks is made again, and what was
 //! missed meanwhile is asked for.
 //!
-//! A notification only says that something happened. Where the chain's top is, and whether its
-//! transactions are set mined, the chain is asked; so that a burst of notifications is one question, and
-//! one that is lost is made up for by the next look.
+//! A notification only says that something happened: of a block it names the hash and nothing else, and the block may
+//! be an invalid one. Where the chain's top is, and whether its transactions are set mined, the chain is asked; so that
+//! a burst of notifications is one question, and one that is lost is made up for by the next look.
 
 use std::iter::{from_fn, once};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 use secateur_core::Height;
 use secateur_proto::teranode::blockchain::blockchain_api_client::BlockchainApiClient;
 use secateur_proto::teranode::blockchain::{
-    GetStateRequest, Notification, NotificationType, SubscribeRequest,
+    GetBlockIsMinedRequest, GetStateRequest, Notification, NotificationType, SubscribeRequest,
 };
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-use super::{ChainOptions, Failed, MAX_MESSAGE, in_time};
+use super::{ChainOptions, Failed, Keyed, MAX_MESSAGE, in_time};
 use crate::UtxoError;
 use crate::events::{Event, Heard};
 use crate::metrics::Unheard;
@@ -32,9 +32,15 @@ const WHAT: &str = "blockchain service";
 const SOURCE: &str = "secateur-utxo";
 /// Under this key a chain keeps how far its persister is.
 const PERSISTER: &str = "BlockPersisterHeight";
-/// Under this name a notification has its height.
+/// What its database says of a state that is not there.
+const NO_ROWS: &str = "no rows in result set";
+/// Under this name a notification of a persister has its height.
 const HEIGHT: &str = "height";
-/// How soon a block is looked at again whose transactions are not set mined yet.
+/// Bytes of a block's header, and of its hash.
+const HEADER_BYTES: usize = 80;
+const HASH_BYTES: usize = 32;
+/// How soon a block is looked at again whose transactions are not set mined yet; each time it is in vain, twice as long
+/// passes.
 const SOON: Duration = Duration::from_millis(500);
 /// How long nothing more is told of what is passed over; it is counted all the while.
 const QUIET: Duration = Duration::from_secs(10);
@@ -53,15 +59,18 @@ pub async fn follow<S: UtxoStore>(
         BlockchainApiClient::new(options.channel(WHAT)?).max_decoding_message_size(MAX_MESSAGE);
     let told = Mutex::default();
     let (head, heard, answered) = (None, false, Instant::now());
-    let mut listener = Listener { service, options, client, head, heard, answered, told };
+    let mut listener =
+        Listener { service, options, client, head, unmined: None, heard, answered, told };
     let listening = async {
         let mut pause = options.pauses.0;
         loop {
             listener.heard = false;
-            let error = listener.session().await;
+            let failed = listener.session().await;
             service.metrics().chain_lost();
             let long = options.silence.saturating_mul(LONG);
-            let is_long = listener.answered.elapsed() > long;
+            // A key that is wrong stays wrong until somebody changes it.
+            let is_long = failed.wants_a_key() || listener.answered.elapsed() > long;
+            let error = UtxoError::from(failed);
             service.chain_stands(Some(Silence { why: error.bare(), is_long }));
             // A chain that was heard begins with a short pause again.
             if listener.heard {
@@ -100,9 +109,11 @@ struct News {
 struct Listener<'a, S> {
     service: &'a Service<S>,
     options: &'a ChainOptions,
-    client: BlockchainApiClient<Channel>,
+    client: BlockchainApiClient<Keyed>,
     /// The chain's top, as it last said.
     head: Option<Height>,
+    /// A top whose transactions were not set mined when that was last asked, and how often they were not.
+    unmined: Option<([u8; HASH_BYTES], u32)>,
     /// Whether the connection that is there brought a notification.
     heard: bool,
     /// When it last said where it is; first, when it was subscribed to.
@@ -113,14 +124,10 @@ struct Listener<'a, S> {
 
 impl<S: UtxoStore> Listener<'_, S> {
     /// One connection, until it breaks.
-    async fn session(&mut self) -> UtxoError {
+    async fn session(&mut self) -> Failed {
         match self.listen().await {
-            Ok(()) => UtxoError::Service {
-                what: WHAT,
-                reason: "it ended the subscription".into(),
-                retryable: true,
-            },
-            Err(failed) => failed.into(),
+            Ok(()) => wrong("it ended the subscription".into()),
+            Err(failed) => failed,
         }
     }
 
@@ -177,17 +184,26 @@ impl<S: UtxoStore> Listener<'_, S> {
         for told in burst(Ok(first), ready) {
             let told = told.map_err(broken)?;
             match NotificationType::try_from(told.r#type) {
-                Ok(NotificationType::Block) => {
-                    // Which block is on top the chain is asked.
-                    news.blocks |= self.height_of(&told).is_some();
+                // Which block is on top the chain is asked.
+                Ok(NotificationType::Block | NotificationType::BlockMinedUnset) => {
+                    news.blocks |= self.names_a_block(&told);
                 }
-                Ok(NotificationType::BlockMinedUnset) => news.blocks = true,
                 Ok(NotificationType::BlockPersisted) => news.reported.extend(self.height_of(&told)),
                 // What the node as a whole is doing, and what nobody here knows.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(news)
+    }
+
+    /// Whether a notification names a block. It need not be on the main chain.
+    fn names_a_block(&self, told: &Notification) -> bool {
+        let names = told.hash.len() == HASH_BYTES;
+        if !names {
+            let bytes = format!("{} bytes", told.hash.len());
+            self.pass_over(Unheard::NotAHash, told.r#type, &bytes);
+        }
+        names
     }
 
     /// The height that a notification tells, if it is one.
@@ -272,7 +288,7 @@ impl<S: UtxoStore> Listener<'_, S> {
             Persister::Ask | Persister::Told(_) => None,
         };
         let best = in_time(WHAT, timeout, self.client.get_best_block_header(())).await?;
-        let head = Height::from(best.height);
+        let (head, hash) = (Height::from(best.height), hash_of(&best.block_header)?);
         self.head = Some(head);
         // What is persisted is judged by where the chain is, and whether a block counts by what is persisted.
         self.tell(Event::Block { height: head, mined_set: false }).await?;
@@ -295,11 +311,38 @@ impl<S: UtxoStore> Listener<'_, S> {
                 None => {}
             },
         }
-        self.tell(Event::Block { height: head, mined_set: best.mined_set }).await?;
+        let wait = if self.service.follows_blocks() {
+            let mined_set = self.is_mined(hash).await?;
+            self.tell(Event::Block { height: head, mined_set }).await?;
+            self.pause_after(hash, mined_set)
+        } else {
+            self.options.silence
+        };
         self.answered = Instant::now();
         self.service.chain_stands(None);
-        let wait = if best.mined_set { self.options.silence } else { SOON };
-        Ok(Instant::now() + wait.min(self.options.silence))
+        Ok(Instant::now() + wait)
+    }
+
+    /// Whether the transactions of a block are set mined in the chain's own store. What the chain says of its top does
+    /// not tell.
+    async fn is_mined(&mut self, hash: [u8; HASH_BYTES]) -> Result<bool, Failed> {
+        let request = GetBlockIsMinedRequest { block_hash: hash.to_vec().into() };
+        let asked = self.client.get_block_is_mined(request);
+        Ok(in_time(WHAT, self.options.timeout, asked).await?.is_mined)
+    }
+
+    /// How long to wait after a look at a top.
+    fn pause_after(&mut self, hash: [u8; HASH_BYTES], mined_set: bool) -> Duration {
+        if mined_set {
+            self.unmined = None;
+            return self.options.silence;
+        }
+        let looks = match self.unmined {
+            Some((before, looks)) if before == hash => looks.saturating_add(1),
+            _ => 1,
+        };
+        self.unmined = Some((hash, looks));
+        pause_before(looks, self.options.silence)
     }
 
     /// How far a persister is, if there is one.
@@ -317,7 +360,7 @@ impl<S: UtxoStore> Listener<'_, S> {
             self.service.metrics().unheard(Unheard::NotAHeight);
             self.in_doubt_unless_known().await?;
             let reason = format!("{PERSISTER} has {} bytes, and 4 are a height", data.len());
-            return Err(Failed::Ours(UtxoError::Service { what: WHAT, reason, retryable: true }));
+            return Err(wrong(reason));
         };
         // One that has written nothing yet is there all the same, and is waited for.
         let height = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | Height::from(*byte));
@@ -330,16 +373,37 @@ fn burst<T>(first: T, ready: impl FnMut() -> Option<T>) -> impl Iterator<Item = 
     once(first).chain(from_fn(ready).take(BURST - 1))
 }
 
-/// Whether an answer means that there is no such state. A chain of this shape has no code for that, and
-/// puts it into the words of an error of its own. Whatever else fails is no answer: taken for one, it
-/// would let blocks set prunes off that wait for a persister.
+/// Whether an answer means that there is no such state. A chain of this shape has no code for that: it passes on what
+/// its database says, as an unknown error. Whatever else fails is no answer: taken for one, it would let blocks set
+/// prunes off that wait for a persister.
 fn is_absent(status: &Status) -> bool {
-    let said = status.message().to_ascii_lowercase();
     match status.code() {
         Code::NotFound => true,
-        Code::Unknown | Code::Internal => said.contains("not found") || said.contains("no rows"),
+        Code::Unknown | Code::Internal => status.message().contains(NO_ROWS),
         _ => false,
     }
+}
+
+/// The hash of a block, of its header.
+fn hash_of(header: &[u8]) -> Result<[u8; HASH_BYTES], Failed> {
+    if header.len() != HEADER_BYTES {
+        let bytes = header.len();
+        return Err(wrong(format!(
+            "the header of its top has {bytes} bytes, and a header has {HEADER_BYTES}"
+        )));
+    }
+    Ok(Sha256::digest(Sha256::digest(header)).into())
+}
+
+/// How long passes until a block is looked at again that was not set mined so many times.
+fn pause_before(looks: u32, silence: Duration) -> Duration {
+    let doubled = 2_u32.saturating_pow(looks.saturating_sub(1));
+    SOON.saturating_mul(doubled).min(silence)
+}
+
+/// An answer that cannot be.
+fn wrong(reason: String) -> Failed {
+    Failed::Ours(UtxoError::Service { what: WHAT, reason, retryable: true })
 }
 
 fn broken(status: Status) -> Failed {
@@ -371,11 +435,23 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_is_never_set_mined_is_looked_at_ever_more_rarely() {
+        let silence = Duration::from_secs(30);
+        let pauses: Vec<_> = (1..10).map(|looks| pause_before(looks, silence)).collect();
+        assert_eq!(pauses[..3], [500, 1000, 2000].map(Duration::from_millis));
+        assert!(pauses.is_sorted());
+        assert_eq!(pauses[7..], [silence; 2]);
+        assert_eq!(pause_before(u32::MAX, silence), silence);
+    }
+
+    #[test]
     fn only_a_chain_that_answers_can_say_that_a_state_is_absent() {
         for (code, said, absent) in [
             (Code::NotFound, "", true),
-            (Code::Internal, "NOT_FOUND: state not found", true),
             (Code::Unknown, "sql: no rows in result set", true),
+            (Code::Internal, "STORAGE_ERROR (59): reading: sql: no rows in result set", true),
+            (Code::Internal, "BLOCK_NOT_FOUND (10): block not found", false),
+            (Code::Unknown, "the state is not found where it should be", false),
             (Code::Internal, "the database is locked", false),
             (Code::Unavailable, "dns: host not found", false),
             (Code::DeadlineExceeded, "not found in time", false),

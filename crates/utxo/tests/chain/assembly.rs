@@ -25,7 +25,7 @@ async fn a_run_begins_only_when_block_assembly_runs_and_has_reached_the_height()
         ("RUNNING", 101, Ok(100)),
         ("Running", u32::MAX, Ok(100)),
     ] {
-        world.set(|chain| chain.assembly = (state.into(), height));
+        world.set_assembly(state, height);
         assert_eq!(prune().await, wanted, "{state} {height}");
     }
     let jobs = rig.counted("secateur_pruner_skipped_total{reason=\"assembly_behind\"}");

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use secateur_utxo::Following;
-use secateur_utxo::teranode::ChainOptions;
+use secateur_utxo::teranode::{ApiKey, ChainOptions};
+use secateur_utxo::{Following, Skip, Subscribed, Trigger};
+use tokio::sync::watch;
 
-use crate::world::{Rig, World, notification, options};
+use crate::teranode::{Message, about_block, with_metadata};
+use crate::world::{Rig, World, options};
 
 #[tokio::test]
 async fn blocks_set_prunes_off_until_a_persister_reports_and_then_only_it_does() {
@@ -29,7 +31,7 @@ async fn blocks_set_prunes_off_until_a_persister_reports_and_then_only_it_does()
 #[tokio::test]
 async fn how_far_a_persister_is_is_asked_before_any_block_counts() {
     let world = World::at(100);
-    world.set(|chain| chain.persister = Some(vec![95, 0, 0, 0]));
+    world.set_persister(Some(vec![95, 0, 0, 0]));
     let serving = world.serve(0).await;
     let rig = Rig::listening(options(&serving.url())).await;
     let stands = rig.stands(|stands| stands.processed.is_some()).await;
@@ -48,7 +50,7 @@ async fn a_block_of_which_only_its_persister_tells_is_believed_if_the_chain_has_
     let rig = Rig::listening(options(&serving.url())).await;
     rig.stands(|stands| stands.processed == Some(10)).await;
     world.heard_by(1).await;
-    world.set(|chain| chain.head = 12);
+    world.goes_to(12, true);
     world.persisted(12);
     rig.stands(|stands| stands.persisted == Some(12) && stands.processed == Some(12)).await;
     rig.end().await;
@@ -71,11 +73,11 @@ async fn a_block_counts_once_its_transactions_are_set_mined_without_another_word
     let rig = Rig::listening(options(&serving.url())).await;
     rig.stands(|stands| stands.processed == Some(5)).await;
     world.heard_by(1).await;
-    world.set(|chain| (chain.head, chain.mined_set) = (6, false));
-    world.tell(&notification(2, Some("6")));
+    world.goes_to(6, false);
+    world.tells_top();
     let stands = rig.stands(|stands| stands.head == Some(6)).await;
     assert_eq!(stands.processed, Some(5));
-    world.set(|chain| chain.mined_set = true);
+    world.mines();
     rig.stands(|stands| stands.processed == Some(6)).await;
     rig.end().await;
 }
@@ -84,17 +86,17 @@ async fn a_block_counts_once_its_transactions_are_set_mined_without_another_word
 async fn a_persister_that_is_configured_absent_keeps_no_block_back_whatever_its_state() {
     for state in [vec![5, 0, 0, 0], vec![255; 4], vec![1, 2, 3]] {
         let world = World::at(50);
-        world.set(|chain| chain.persister = Some(state));
+        world.set_persister(Some(state));
         let serving = world.serve(0).await;
         let following = Following { persister_absent: true, ..Following::default() };
         let rig = Rig::listening_as(following, options(&serving.url())).await;
         rig.stands(|stands| stands.processed == Some(50)).await;
         world.heard_by(1).await;
-        world.set(|chain| (chain.head, chain.mined_set) = (51, false));
-        world.tell(&notification(2, Some("51")));
+        world.goes_to(51, false);
+        world.tells_top();
         rig.stands(|stands| stands.head == Some(51)).await;
         world.persisted(7);
-        world.set(|chain| chain.mined_set = true);
+        world.mines();
         let stands = rig.stands(|stands| stands.processed == Some(51)).await;
         assert_eq!(stands.persisted, None);
         rig.end().await;
@@ -108,8 +110,14 @@ async fn other_notifications_change_nothing() {
     let rig = Rig::listening(options(&serving.url())).await;
     rig.stands(|stands| stands.processed == Some(5)).await;
     world.heard_by(1).await;
-    for kind in [0, 1, 3, 4, 5, 6, 9, 77, -1] {
-        world.tell(&notification(kind, Some("1000")));
+    let hash = [1; 32];
+    world.tell(&Message::default().done());
+    world.tell(&with_metadata(1, &hash, &[]));
+    world.tell(&with_metadata(4, &[0; 32], &[("event", "RUN"), ("destination", "RUNNING")]));
+    world.tell(&about_block(5, &hash));
+    world.tell(&with_metadata(6, &hash, &[("peer_id", "a"), ("reason", "b")]));
+    for kind in [3, 9, 77, u64::MAX] {
+        world.tell(&with_metadata(kind, &hash, &[("height", "1000")]));
     }
     world.block(6);
     let stands = rig.stands(|stands| stands.processed == Some(6)).await;
@@ -120,14 +128,14 @@ async fn other_notifications_change_nothing() {
 #[tokio::test]
 async fn a_chain_that_answers_no_subscription_is_asked_from_time_to_time() {
     let world = World::at(5);
-    world.set(|chain| chain.mute = true);
+    world.falls_mute();
     let serving = world.serve(0).await;
     let silence = Duration::from_millis(50);
     let rig = Rig::listening(ChainOptions { silence, ..options(&serving.url()) }).await;
     rig.stands(|stands| stands.processed == Some(5)).await;
-    world.set(|chain| chain.head = 9);
+    world.goes_to(9, true);
     rig.stands(|stands| stands.processed == Some(9)).await;
-    world.set(|chain| chain.persister = Some(vec![8, 0, 0, 0]));
+    world.set_persister(Some(vec![8, 0, 0, 0]));
     rig.stands(|stands| stands.persisted == Some(8)).await;
     rig.end().await;
 }
@@ -141,7 +149,125 @@ async fn a_burst_ends_at_the_last_height() {
     for height in 2..=10_000 {
         world.block(height);
     }
+    // A chain drops those who do not keep up; whoever is dropped asks again where it is.
     rig.stands(|stands| stands.processed == Some(10_000)).await;
-    assert_eq!(rig.counted("secateur_utxo_chain_losses_total"), 0);
+    rig.end().await;
+}
+
+/// A block's notification is its type and its hash. It was thrown away, because it was expected to name a height; and
+/// whether the block is set mined was read from an answer that never says so, so that no block ever counted.
+#[tokio::test]
+async fn a_block_of_which_only_the_hash_is_sent_sets_a_prune_off() {
+    let world = World::at(10);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(10)).await;
+    world.heard_by(1).await;
+    for height in [11, 12] {
+        world.block(height);
+        rig.stands(move |stands| stands.processed == Some(height.into())).await;
+    }
+    for line in ["no_height", "not_a_hash", "not_a_height"] {
+        let line = format!("secateur_utxo_chain_unheard_total{{reason=\"{line}\"}}");
+        assert_eq!(rig.counted(&line), 0);
+    }
+    rig.end().await;
+}
+
+/// A notification about a block may be about one that is stored as invalid, or was just made so: it is not the top.
+#[tokio::test]
+async fn a_block_that_is_not_the_top_sets_nothing_off() {
+    let world = World::at(10);
+    let serving = world.serve(0).await;
+    let rig = Rig::listening(options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(10)).await;
+    world.heard_by(1).await;
+    let looks = world.asked("GetBestBlockHeader");
+    world.tell(&about_block(2, &[5; 32]));
+    world.is_asked("GetBestBlockHeader", looks + 1).await;
+    world.block(11);
+    let stands = rig.stands(|stands| stands.processed == Some(11)).await;
+    assert_eq!(stands.head, Some(11));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn while_a_persister_reports_nobody_asks_which_blocks_are_set_mined() {
+    let world = World::at(10);
+    world.goes_to(11, false);
+    world.set_persister(Some(vec![9, 0, 0, 0]));
+    let serving = world.serve(0).await;
+    let silence = Duration::from_millis(20);
+    let rig = Rig::listening(ChainOptions { silence, ..options(&serving.url()) }).await;
+    world.is_asked("GetBestBlockHeader", 10).await;
+    let stands = rig.stands(|stands| stands.processed == Some(9)).await;
+    assert_eq!((stands.head, world.asked("GetBlockIsMined")), (Some(11), 0));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_chain_that_wants_a_key_is_shown_the_configured_one_with_every_call() {
+    let world = World::at(10);
+    world.wants_key("s3cret-key");
+    world.set_assembly("running", 10);
+    let serving = world.serve(0).await;
+    let key = |text: &str| Some(ApiKey::new(text).unwrap());
+    let with = |api_key| ChainOptions { api_key, ..options(&serving.url()) };
+    for wrong in [None, key("another")] {
+        let rig = Rig::listening(with(wrong.clone())).await;
+        let told = rig.stands(|stands| stands.not_ready.is_some()).await.not_ready.unwrap();
+        assert!(told.contains("utxo.api_key_file"), "{told}");
+        assert!(!told.contains("another"), "{told}");
+        assert_eq!(rig.service.standing().borrow().processed, None);
+        rig.end().await;
+        let guarded = Rig::open(Following::default(), Some(&with(wrong))).await;
+        let trigger = Trigger { height: 10, persisted: None };
+        let pruned = guarded.service.prune(trigger, watch::channel(false).1).await;
+        assert_eq!(pruned.unwrap_err(), Skip::AssemblyUnreachable);
+    }
+    let rig = Rig::listening(with(key("s3cret-key"))).await;
+    rig.stands(|stands| stands.processed == Some(10)).await;
+    world.heard_by(1).await;
+    world.block(11);
+    rig.stands(|stands| stands.processed == Some(11)).await;
+    rig.end().await;
+}
+
+/// A service that followed a chain and was fed by nobody was ready for ever, and pruned nothing.
+#[tokio::test]
+async fn a_followed_chain_that_feeds_no_record_is_warned_of_and_then_not_ready() {
+    let world = World::at(10);
+    let serving = world.serve(0).await;
+    let following =
+        Following { subscribed: Subscribed::Here, max_unfed_blocks: 6, ..Following::default() };
+    let rig = Rig::listening_as(following, options(&serving.url())).await;
+    rig.stands(|stands| stands.processed == Some(10)).await;
+    world.heard_by(1).await;
+    let warned = async {
+        while rig.service.status().await.unwrap().warnings.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), warned).await.expect("it does not warn");
+    assert_eq!(rig.counted("secateur_utxo_unfed"), 1);
+    assert!(rig.service.ready().is_ok());
+    world.block(16);
+    rig.stands(|stands| stands.processed == Some(16) && stands.not_ready.is_none()).await;
+    world.block(17);
+    let told = rig.stands(|stands| stands.not_ready.is_some()).await.not_ready.unwrap();
+    assert!(told.contains("no record was ever fed"), "{told}");
+    // Another service on the store takes records.
+    let feeding = rig.another(Following::default()).await;
+    feeding.fed(17);
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(async move { Box::pin(feeding.run(stopped)).await });
+    rig.stands(|stands| stands.not_ready.is_none()).await;
+    assert_eq!(rig.service.status().await.unwrap().warnings, Vec::<String>::new());
+    assert_eq!(rig.counted("secateur_utxo_unfed"), 0);
+    stop.send_replace(true);
+    running.await.unwrap();
+    world.block(24);
+    let told = rig.stands(|stands| stands.not_ready.is_some()).await.not_ready.unwrap();
+    assert!(told.contains("last fed at height 17"), "{told}");
     rig.end().await;
 }

@@ -4,7 +4,8 @@ use secateur_utxo::teranode::follow;
 use secateur_utxo::{Event, Following, Heard, Skip, Subscribed};
 use tokio::sync::watch;
 
-use crate::world::{Rig, World, notification, options};
+use crate::teranode::{about_block, with_metadata};
+use crate::world::{Rig, World, options};
 
 const UNHEARD: &str = "secateur_utxo_chain_unheard_total";
 
@@ -17,22 +18,25 @@ async fn heights_that_are_none_are_counted_and_change_nothing() {
     world.heard_by(1).await;
     world.persisted(40);
     rig.stands(|stands| stands.persisted == Some(40)).await;
-    for kind in [2, 7] {
-        world.tell(&notification(kind, None));
-        for text in ["", "abc", "-1", "+41", " 41", "41.0", "0x29", "4294967296", "٤١"] {
-            world.tell(&notification(kind, Some(text)));
-        }
+    world.tell(&about_block(7, &[9; 32]));
+    world.tell(&with_metadata(7, &[9; 32], &[("hight", "41")]));
+    for text in ["", "abc", "-1", "+41", " 41", "41.0", "0x29", "4294967296", "٤١"] {
+        world.says_persisted(text);
+    }
+    for hash in [&[][..], &[1; 31], &[1; 33]] {
+        world.tell(&about_block(2, hash));
     }
     // Past the top, and backwards.
-    world.persisted(51);
+    world.says_persisted("51");
     rig.stands(|stands| stands.persisted == Some(40)).await;
-    world.persisted(39);
+    world.says_persisted("39");
     // Said last, and true.
     world.persisted(45);
     let stands = rig.stands(|stands| stands.persisted == Some(45)).await;
     assert_eq!((stands.head, stands.processed), (Some(50), Some(50)));
     assert_eq!(rig.counted(&format!("{UNHEARD}{{reason=\"no_height\"}}")), 2);
-    assert_eq!(rig.counted(&format!("{UNHEARD}{{reason=\"not_a_height\"}}")), 18);
+    assert_eq!(rig.counted(&format!("{UNHEARD}{{reason=\"not_a_height\"}}")), 9);
+    assert_eq!(rig.counted(&format!("{UNHEARD}{{reason=\"not_a_hash\"}}")), 3);
     rig.end().await;
 }
 
@@ -48,7 +52,7 @@ async fn a_persister_is_not_believed_past_the_top_nor_backwards() {
     {
         let line = format!("{UNHEARD}{{reason=\"{reason}\"}}");
         let before = rig.counted(&line);
-        world.persisted(lie);
+        world.says_persisted(&lie.to_string());
         let height = rig.service.standing().borrow().persisted.unwrap() + 1;
         while rig.counted(&line) == before {
             tokio::task::yield_now().await;
@@ -67,7 +71,7 @@ async fn a_message_that_is_too_long_ends_the_connection_and_nothing_else() {
     let rig = Rig::listening(options(&serving.url())).await;
     rig.stands(|stands| stands.processed == Some(5)).await;
     world.heard_by(1).await;
-    world.tell(&notification(2, Some(&"9".repeat(8 << 20))));
+    world.tell(&about_block(2, &vec![9; 8 << 20]));
     world.heard_by(2).await;
     world.block(6);
     rig.stands(|stands| stands.processed == Some(6)).await;
@@ -85,7 +89,7 @@ async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
     ];
     for (state, counted) in states {
         let world = World::at(50);
-        world.set(|chain| chain.persister = Some(state.to_vec()));
+        world.set_persister(Some(state.to_vec()));
         let serving = world.serve(0).await;
         let rig = Rig::listening(options(&serving.url())).await;
         if let Some(reason) = counted {
@@ -109,7 +113,7 @@ async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
             }
         }
         // It says something that can be right, and blocks count as far as it is.
-        world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
+        world.set_persister(Some(vec![40, 0, 0, 0]));
         while rig.service.standing().borrow().persisted != Some(40) {
             world.hang_up();
             tokio::task::yield_now().await;
@@ -122,7 +126,7 @@ async fn a_persister_whose_state_cannot_be_right_is_waited_for() {
 #[tokio::test]
 async fn a_doubt_about_a_persister_outlasts_the_next_block() {
     let world = World::at(50);
-    world.set(|chain| chain.persister = Some(vec![255; 4]));
+    world.set_persister(Some(vec![255; 4]));
     let serving = world.serve(0).await;
     let rig = Rig::listening(options(&serving.url())).await;
     world.heard_by(1).await;
@@ -140,7 +144,7 @@ async fn a_doubt_about_a_persister_outlasts_the_next_block() {
     let pruned = rig.service.prune(by_hand, watch::channel(false).1).await;
     assert_eq!(pruned.unwrap_err(), Skip::PersisterInDoubt);
     // A block asks for the state again.
-    world.set(|chain| chain.persister = Some(vec![40, 0, 0, 0]));
+    world.set_persister(Some(vec![40, 0, 0, 0]));
     world.block(53);
     let stands = rig.stands(|stands| stands.processed.is_some()).await;
     assert_eq!((stands.processed, stands.persisted), (Some(40), Some(40)));

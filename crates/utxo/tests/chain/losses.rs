@@ -17,7 +17,7 @@ async fn a_subscription_that_ends_is_made_again() {
         // Told to nobody.
         world.hang_up();
         let height = 5 + u32::try_from(turn).unwrap();
-        world.set(|chain| chain.head = height);
+        world.goes_to(height, true);
         rig.stands(move |stands| stands.processed == Some(u64::from(height))).await;
     }
     rig.end().await;
@@ -33,7 +33,8 @@ async fn a_chain_that_was_down_is_found_again_with_what_it_did_meanwhile() {
     world.heard_by(1).await;
     let port = serving.end().await;
     world.hang_up();
-    world.set(|chain| (chain.head, chain.persister) = (70, Some(vec![60, 0, 0, 0])));
+    world.goes_to(70, true);
+    world.set_persister(Some(vec![60, 0, 0, 0]));
     let _serving = world.serve(port).await;
     rig.stands(|stands| stands.processed == Some(60) && stands.head == Some(70)).await;
     world.heard_by(2).await;

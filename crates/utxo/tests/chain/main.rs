@@ -7,9 +7,11 @@
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
+#![allow(clippy::little_endian_bytes, reason = "Bitcoin's numbers are little-endian")]
 
 mod assembly;
 mod events;
 mod lies;
 mod losses;
+mod teranode;
 mod world;

@@ -1,25 +1,14 @@
 //! A chain that is played, and a service that listens to it.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::Stream;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
-use secateur_proto::teranode::blockassembly::block_assembly_api_server::{
-    BlockAssemblyApi, BlockAssemblyApiServer,
-};
-use secateur_proto::teranode::blockassembly::{EmptyMessage, StateMessage};
-use secateur_proto::teranode::blockchain::blockchain_api_server::{
-    BlockchainApi, BlockchainApiServer,
-};
-use secateur_proto::teranode::blockchain::{
-    GetBlockHeaderResponse, GetFsmStateResponse, GetStateRequest, Notification,
-    NotificationMetadata, StateResponse, SubscribeRequest,
-};
 use secateur_utxo::teranode::{ChainAssembly, ChainOptions, follow};
 use secateur_utxo::{
     Assembly, Following, Metrics, Pruner, Rules, Service, Settings, SqliteStore, Standing,
@@ -27,25 +16,39 @@ use secateur_utxo::{
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tonic::Status;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status};
+
+use crate::teranode::{Messages, Served, about_block, messages, sha256d, with_metadata};
 
 /// No test waits longer for what it wants to see.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-type Told = Result<Notification, Status>;
+/// As many notifications wait for a subscriber; one that takes them more slowly is dropped.
+const WAITING: usize = 64;
 
 /// What the chain says.
 #[derive(Debug, Default)]
-pub struct Chain {
-    pub head: u32,
-    pub mined_set: bool,
+struct Chain {
+    /// The header of the top, and its height.
+    top: (Vec<u8>, u32),
+    /// Whether the blocks that ever were its top are set mined.
+    mined: HashMap<[u8; 32], bool>,
     /// The state under `BlockPersisterHeight`; without one the call fails as unknown.
-    pub persister: Option<Vec<u8>>,
-    pub assembly: (String, u32),
+    persister: Option<Vec<u8>>,
+    assembly: (String, u32),
     /// Whether a subscription is never answered.
-    pub mute: bool,
-    listeners: Vec<mpsc::UnboundedSender<Told>>,
+    mute: bool,
+    /// What has to be shown with every call.
+    key: Option<String>,
+    /// How often each method was called.
+    asked: HashMap<String, u64>,
+    listeners: Vec<mpsc::Sender<Bytes>>,
+}
+
+impl Chain {
+    fn hash(&self) -> [u8; 32] {
+        sha256d(&self.top.0)
+    }
 }
 
 /// A chain, shared with its server.
@@ -53,39 +56,76 @@ pub struct Chain {
 pub struct World {
     chain: Arc<Mutex<Chain>>,
     subscribed: watch::Sender<u64>,
-}
-
-pub fn notification(kind: i32, height: Option<&str>) -> Notification {
-    let metadata = height.map(|height| NotificationMetadata {
-        metadata: [("height".to_owned(), height.to_owned())].into(),
-    });
-    Notification { r#type: kind, metadata, ..Notification::default() }
+    asked: watch::Sender<u64>,
 }
 
 impl World {
     pub fn at(head: u32) -> Self {
         let world = Self::default();
-        world.set(|chain| (chain.head, chain.mined_set) = (head, true));
+        world.goes_to(head, true);
         world
     }
 
-    pub fn set(&self, change: impl FnOnce(&mut Chain)) {
-        change(&mut self.chain.lock());
+    /// The chain has another top, of which it says nothing by itself.
+    pub fn goes_to(&self, height: u32, is_mined: bool) {
+        let mut chain = self.chain.lock();
+        let mut header = vec![0; 80];
+        header[..4].copy_from_slice(&height.to_le_bytes());
+        header[36..68].fill(7);
+        chain.top = (header, height);
+        let hash = chain.hash();
+        chain.mined.insert(hash, is_mined);
     }
 
-    /// Tells everybody who listens.
-    pub fn tell(&self, told: &Notification) {
-        self.chain.lock().listeners.retain(|to| to.send(Ok(told.clone())).is_ok());
+    /// The transactions of the top are set mined.
+    pub fn mines(&self) {
+        let mut chain = self.chain.lock();
+        let hash = chain.hash();
+        chain.mined.insert(hash, true);
+    }
+
+    pub fn set_persister(&self, state: Option<Vec<u8>>) {
+        self.chain.lock().persister = state;
+    }
+
+    pub fn set_assembly(&self, state: &str, height: u32) {
+        self.chain.lock().assembly = (state.to_owned(), height);
+    }
+
+    pub fn falls_mute(&self) {
+        self.chain.lock().mute = true;
+    }
+
+    pub fn wants_key(&self, key: &str) {
+        self.chain.lock().key = Some(key.to_owned());
+    }
+
+    /// Sends a notification to those who listen. One whose buffer is full is dropped, and its stream just ends.
+    pub fn tell(&self, notification: &Bytes) {
+        self.chain.lock().listeners.retain(|to| to.try_send(notification.clone()).is_ok());
+    }
+
+    /// Tells of the top.
+    pub fn tells_top(&self) {
+        let hash = self.chain.lock().hash();
+        self.tell(&about_block(2, &hash));
     }
 
     /// A new block, told of.
     pub fn block(&self, height: u32) {
-        self.set(|chain| (chain.head, chain.mined_set) = (height, true));
-        self.tell(&notification(2, Some(&height.to_string())));
+        self.goes_to(height, true);
+        self.tells_top();
     }
 
+    /// A persister says how far it is, and then keeps it.
     pub fn persisted(&self, height: u32) {
-        self.tell(&notification(7, Some(&height.to_string())));
+        self.says_persisted(&height.to_string());
+        self.set_persister(Some(height.to_le_bytes().to_vec()));
+    }
+
+    /// A persister says something.
+    pub fn says_persisted(&self, height: &str) {
+        self.tell(&with_metadata(7, &[9; 32], &[("height", height)]));
     }
 
     /// Ends every subscription.
@@ -100,6 +140,18 @@ impl World {
         tokio::time::timeout(PATIENCE, wait).await.expect("nobody subscribes").unwrap();
     }
 
+    /// How often a method was called.
+    pub fn asked(&self, method: &str) -> u64 {
+        self.chain.lock().asked.get(method).copied().unwrap_or(0)
+    }
+
+    /// Waits until a method was called so often.
+    pub async fn is_asked(&self, method: &str, times: u64) {
+        let mut asked = self.asked.subscribe();
+        let wait = asked.wait_for(|_| self.asked(method) >= times);
+        tokio::time::timeout(PATIENCE, wait).await.expect("it is not asked").unwrap();
+    }
+
     /// Serves on a port until what is returned is dropped.
     pub async fn serve(&self, port: u16) -> Serving {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
@@ -107,8 +159,8 @@ impl World {
         let listener = listener.into_std().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let server = Server::builder()
-            .add_service(BlockchainApiServer::new(self.clone()).max_encoding_message_size(1 << 30))
-            .add_service(BlockAssemblyApiServer::new(self.clone()));
+            .add_service(Served::<false>(self.clone()))
+            .add_service(Served::<true>(self.clone()));
         // A runtime of its own: when it ends, so do its connections, cut off and not asked to end.
         let thread = std::thread::spawn(move || {
             let runtime =
@@ -123,6 +175,54 @@ impl World {
             });
         });
         Serving { address, stop, thread }
+    }
+}
+
+/// What the server asks of it.
+impl World {
+    /// Counts a call, and refuses one without the key.
+    pub fn admit(&self, method: &str, key: Option<&[u8]>) -> Result<(), Status> {
+        let wanted = {
+            let mut chain = self.chain.lock();
+            *chain.asked.entry(method.to_owned()).or_default() += 1;
+            chain.key.clone()
+        };
+        self.asked.send_modify(|number| *number += 1);
+        if wanted.is_some_and(|wanted| key != Some(wanted.as_bytes())) {
+            return Err(Status::unauthenticated("invalid or missing API key"));
+        }
+        Ok(())
+    }
+
+    pub async fn subscribe(&self) -> Result<Messages, Status> {
+        if self.chain.lock().mute {
+            std::future::pending::<()>().await;
+        }
+        let (to, from) = mpsc::channel(WAITING);
+        {
+            let mut chain = self.chain.lock();
+            // The first notification is about the top.
+            to.try_send(about_block(2, &chain.hash())).unwrap();
+            chain.listeners.push(to);
+        }
+        self.subscribed.send_modify(|number| *number += 1);
+        Ok(messages(from))
+    }
+
+    pub fn top(&self) -> (Vec<u8>, u32) {
+        self.chain.lock().top.clone()
+    }
+
+    pub fn is_mined(&self, hash: &[u8]) -> Option<bool> {
+        self.chain.lock().mined.get(hash).copied()
+    }
+
+    pub fn persister(&self) -> Option<Vec<u8>> {
+        self.chain.lock().persister.clone()
+    }
+
+    pub fn assembly(&self) -> (String, u32) {
+        self.chain.lock().assembly.clone()
     }
 }
 
@@ -143,65 +243,6 @@ impl Serving {
         drop(self.stop);
         tokio::task::spawn_blocking(|| self.thread.join()).await.unwrap().unwrap();
         self.address.port()
-    }
-}
-
-#[tonic::async_trait]
-impl BlockchainApi for World {
-    type SubscribeStream = Pin<Box<dyn Stream<Item = Told> + Send>>;
-
-    async fn subscribe(
-        &self,
-        _: Request<SubscribeRequest>,
-    ) -> Result<Response<Self::SubscribeStream>, Status> {
-        if self.chain.lock().mute {
-            std::future::pending::<()>().await;
-        }
-        let (to, mut from) = mpsc::unbounded_channel();
-        self.chain.lock().listeners.push(to);
-        self.subscribed.send_modify(|number| *number += 1);
-        let told = futures_util::stream::poll_fn(move |cx| from.poll_recv(cx));
-        Ok(Response::new(Box::pin(told)))
-    }
-
-    async fn get_state(
-        &self,
-        request: Request<GetStateRequest>,
-    ) -> Result<Response<StateResponse>, Status> {
-        assert_eq!(request.get_ref().key, "BlockPersisterHeight");
-        let state = self.chain.lock().persister.clone();
-        let data = state.ok_or_else(|| Status::not_found("no such state"))?;
-        Ok(Response::new(StateResponse { data: data.into() }))
-    }
-
-    async fn get_best_block_header(
-        &self,
-        _: Request<()>,
-    ) -> Result<Response<GetBlockHeaderResponse>, Status> {
-        let (height, mined_set) = {
-            let chain = self.chain.lock();
-            (chain.head, chain.mined_set)
-        };
-        let block_header = vec![0; 80].into();
-        Ok(Response::new(GetBlockHeaderResponse { block_header, height, mined_set }))
-    }
-
-    async fn get_fsm_current_state(
-        &self,
-        _: Request<()>,
-    ) -> Result<Response<GetFsmStateResponse>, Status> {
-        Ok(Response::new(GetFsmStateResponse { state: 1 }))
-    }
-}
-
-#[tonic::async_trait]
-impl BlockAssemblyApi for World {
-    async fn get_block_assembly_state(
-        &self,
-        _: Request<EmptyMessage>,
-    ) -> Result<Response<StateMessage>, Status> {
-        let (block_assembly_state, current_height) = self.chain.lock().assembly.clone();
-        Ok(Response::new(StateMessage { block_assembly_state, current_height }))
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use secateur_core::Height;
 use secateur_utxo::{
     BlockId, BlockRef, Body, Counts, Created, Doomed, Fate, FileKind, Job, NewTx, OutPoint, Page,
-    Preserved, Record, Rules, Sweep, TxId, Unmined, UtxoError, UtxoStore,
+    Preserved, Record, Room, Rules, Sweep, TxId, Unmined, UtxoError, UtxoStore,
 };
 use tokio::sync::Notify;
 
@@ -376,6 +376,10 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         limit: usize,
     ) -> Result<Vec<(TxId, FileKind)>, UtxoError> {
         self.call("external_sample", self.inner.external_sample(not_due, limit)).await
+    }
+
+    async fn room(&self) -> Result<Room, UtxoError> {
+        self.call("room", self.inner.room()).await
     }
 
     async fn counts(&self, height: Height) -> Result<Counts, UtxoError> {
