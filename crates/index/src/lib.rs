@@ -12,6 +12,7 @@ mod cursor;
 mod error;
 mod filter;
 pub mod postgres;
+pub mod refill;
 mod rows;
 pub mod sink;
 pub mod source;

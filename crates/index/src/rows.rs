@@ -83,7 +83,8 @@ impl LogRow {
     }
 }
 
-/// Blocks that the index will never hold, because the source had cut them.
+/// Blocks that the index does not hold: the source had cut them, or they were never pulled. A backfill
+/// takes out of it what it fills.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapRow {
     /// The first missing block.
@@ -94,6 +95,20 @@ pub struct GapRow {
     pub reason: String,
     /// When it was found out, in seconds since 1970.
     pub noted_at: u64,
+}
+
+impl GapRow {
+    /// What is left of it when the blocks from `first` to below `past` are there.
+    pub fn without(&self, first: Height, past: Height) -> Vec<Self> {
+        if past <= self.block_from || first > self.block_to {
+            return vec![self.clone()];
+        }
+        let below = first.checked_sub(1).filter(|to| *to >= self.block_from);
+        let above = Some(past).filter(|from| *from <= self.block_to);
+        let below = below.map(|block_to| Self { block_to, ..self.clone() });
+        let above = above.map(|block_from| Self { block_from, ..self.clone() });
+        below.into_iter().chain(above).collect()
+    }
 }
 
 /// One archive part, as the worker wrote it and read it back.
@@ -212,6 +227,29 @@ pub fn day_text(day: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gap_keeps_what_is_not_filled_and_no_block_more() {
+        let gap = |block_from, block_to| GapRow {
+            block_from,
+            block_to,
+            reason: "cut".into(),
+            noted_at: 7,
+        };
+        let whole = gap(10, 19);
+        for (first, past, left) in [
+            (0, 10, vec![gap(10, 19)]),
+            (20, 30, vec![gap(10, 19)]),
+            (0, 11, vec![gap(11, 19)]),
+            (19, 20, vec![gap(10, 18)]),
+            (12, 15, vec![gap(10, 11), gap(15, 19)]),
+            (10, 20, vec![]),
+            (0, u64::MAX, vec![]),
+        ] {
+            assert_eq!(whole.without(first, past), left, "{first} to below {past}");
+        }
+        assert_eq!(gap(0, 4).without(0, 2), [gap(2, 4)]);
+    }
 
     #[test]
     fn days_are_written_as_the_calendar_has_them() {

@@ -3,6 +3,7 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use secateur_core::Height;
 use serde::Serialize;
 
 use crate::IndexError;
@@ -16,35 +17,58 @@ pub(super) struct Refusal {
     status: StatusCode,
     code: &'static str,
     error: String,
+    /// Which blocks an answer could be given of.
+    covered: Option<Vec<Span>>,
 }
 
 impl Refusal {
+    fn new(status: StatusCode, code: &'static str, error: impl Into<String>) -> Self {
+        Self { status, code, error: error.into(), covered: None }
+    }
+
     pub(super) fn bad(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, code: "bad_request", error: error.into() }
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", error)
     }
 
     pub(super) fn not_found(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, code: "not_found", error: error.into() }
+        Self::new(StatusCode::NOT_FOUND, "not_found", error)
     }
 
-    /// Below what the index keeps, or in a gap of it: it was there, and is not here.
+    /// The index does not say: below what it keeps, in a gap of it, or of logs that it does not keep.
     pub(super) fn gone(error: impl Into<String>) -> Self {
-        Self { status: StatusCode::GONE, code: "not_indexed", error: error.into() }
+        Self::new(StatusCode::GONE, "not_indexed", error)
     }
+
+    /// The index does not answer.
+    pub(super) fn unavailable(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "index", error)
+    }
+
+    /// Names what is covered.
+    pub(super) fn covering(self, covered: Vec<Span>) -> Self {
+        Self { covered: Some(covered), ..self }
+    }
+}
+
+/// Blocks, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Span {
+    pub(super) from_block: Height,
+    pub(super) to_block: Height,
 }
 
 impl From<IndexError> for Refusal {
     fn from(error: IndexError) -> Self {
         // What is broken is for the log: it may name files.
         tracing::error!(%error, "the index cannot be read");
-        let error = "the index cannot be read at the moment; the worker's log says why".into();
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, code: "index", error }
+        Self::unavailable("the index cannot be read at the moment; the worker's log says why")
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        json(self.status, &serde_json::json!({ "error": self.error, "code": self.code }))
+        let Self { status, code, error, covered } = self;
+        json(status, &serde_json::json!({ "error": error, "code": code, "covered": covered }))
     }
 }
 
@@ -54,6 +78,8 @@ pub(super) struct Page<T> {
     pub(super) items: Vec<T>,
     /// What to send as `before` (or `from`) for the next page; none behind the last one.
     pub(super) next: Option<String>,
+    /// Of which blocks `items` are all there is; none for a list of something else.
+    pub(super) covered: Option<Span>,
 }
 
 pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {

@@ -10,6 +10,15 @@ use crate::sink::{BlockKey, MAX_PAGE, Place, Role};
 /// The page of a request that names none.
 const PAGE: usize = 100;
 
+/// Of blocks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BlocksAsked {
+    pub(super) before: Option<String>,
+    pub(super) from_block: Option<Height>,
+    pub(super) limit: Option<usize>,
+}
+
 /// `before` (or `from`) and `limit` of every list; a list reads those it knows.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +40,8 @@ pub(super) struct Onwards {
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryAsked {
     pub(super) role: Option<String>,
+    pub(super) from_block: Option<Height>,
+    pub(super) to_block: Option<Height>,
     pub(super) before: Option<String>,
     pub(super) limit: Option<usize>,
 }

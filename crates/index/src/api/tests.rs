@@ -20,7 +20,7 @@ use crate::{Batch, BlockRow, GapRow, LogRow, PartRow, Rows, TxRow};
 
 const BLOCKS: u64 = 25;
 
-fn rows(height: u64) -> Rows {
+pub(super) fn rows(height: u64) -> Rows {
     let byte = u8::try_from(height).unwrap();
     let tx = TxRow {
         hash: TxId([byte; 32]),
@@ -77,11 +77,11 @@ async fn served(logs: &str) -> (TempDir, Router) {
     sink.add_part(part, 86_400).await.unwrap();
     let mut registry = Registry::default();
     Metrics::new(&mut registry);
-    let options = ApiOptions { registry: Some(Arc::new(registry)), ready: None };
+    let options = ApiOptions { registry: Some(Arc::new(registry)), worker: None };
     (dir, router(sink.reader(), options))
 }
 
-async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
+pub(super) async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
     let request = Request::get(path).body(Body::empty()).unwrap();
     let response = router.clone().oneshot(request).await.unwrap();
     let status = response.status();
@@ -129,9 +129,9 @@ async fn lists_come_page_by_page_without_a_gap_or_a_double() {
     let address = "0x0202020202020202020202020202020202020202";
     let log_address = "0x0303030303030303030303030303030303030303";
     for (path, key) in [
-        ("/v1/blocks?limit=3".to_owned(), "number"),
-        (format!("/v1/addresses/{address}/txs?limit=3&role=to"), "block_number"),
-        (format!("/v1/logs?limit=3&address={log_address}"), "block_number"),
+        ("/v1/blocks?limit=3&from_block=5".to_owned(), "number"),
+        (format!("/v1/addresses/{address}/txs?limit=3&role=to&from_block=5"), "block_number"),
+        (format!("/v1/logs?limit=3&address={log_address}&from_block=5"), "block_number"),
     ] {
         let mut heights = Vec::new();
         let mut next = String::new();
@@ -174,7 +174,7 @@ async fn meta_parts_gaps_days_and_metrics_are_told() {
         "secateur_index_export_rate_blocks_per_min",
         "secateur_index_ingest_blocks_per_min",
         "secateur_index_cursor_lag",
-        "secateur_index_db_write_latency_ms_bucket",
+        "secateur_index_db_write_latency_seconds_bucket",
         "secateur_index_db_batch_size",
         "secateur_index_batches_total{cut=\"waited\"} 0",
         "secateur_index_errors_total{class=\"pruned\"} 0",
@@ -192,4 +192,91 @@ async fn meta_parts_gaps_days_and_metrics_are_told() {
     sink.bind(&identity).await.unwrap();
     let (_, meta) = get(&api, "/v1/meta").await;
     assert_eq!((&meta["logs"], &meta["logs_since"]), (&"all".into(), &BLOCKS.into()));
+}
+
+#[tokio::test]
+async fn the_routes_answer_in_the_shapes_of_the_document() {
+    let (_dir, api) = served("all").await;
+    let (status, document) = get(&api, "/openapi.json").await;
+    assert_eq!((status, &document["servers"][0]["url"]), (StatusCode::OK, &"/".into()));
+    let address = "0x0202020202020202020202020202020202020202";
+    let log_address = "0x0303030303030303030303030303030303030303";
+    for path in document["paths"].as_object().unwrap().keys() {
+        let (hash, asked) = (TxId([7; 32]).to_string(), path.replace("{block}", "7"));
+        let asked = asked.replace("{hash}", &hash).replace("{address}", address);
+        // The index has nothing below block 5.
+        let query = match path.as_str() {
+            "/v1/logs" => format!("?address={log_address}&from_block=5"),
+            "/v1/addresses/{address}/txs" => "?from_block=5".to_owned(),
+            _ => String::new(),
+        };
+        let (status, answer) = get(&api, &format!("{asked}{query}")).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+        let content = &document["paths"][path]["get"]["responses"]["200"]["content"];
+        let Some(name) = content["application/json"]["schema"]["$ref"].as_str() else { continue };
+        let name = name.rsplit('/').next().unwrap();
+        let fits = |name: &str, value: &Value| {
+            let wanted = &document["components"]["schemas"][name]["properties"];
+            let Some(wanted) = wanted.as_object() else { return };
+            let mut wanted: Vec<_> = wanted.keys().collect();
+            let mut found: Vec<_> = value.as_object().unwrap().keys().collect();
+            wanted.sort_unstable();
+            found.sort_unstable();
+            assert_eq!(found, wanted, "{path}: {name}");
+        };
+        fits(name, &answer);
+        let items = answer["items"].as_array().into_iter().flatten();
+        items.for_each(|item| fits(name.strip_suffix('s').unwrap(), item));
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_sent_in_the_format_that_is_asked_for() {
+    let (_dir, api) = served("off").await;
+    for (accept, kind, ends) in [
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text", true),
+        ("*/*", "text/plain", false),
+    ] {
+        let request = Request::get("/metrics").header("accept", accept).body(Body::empty());
+        let response = api.clone().oneshot(request.unwrap()).await.unwrap();
+        assert!(response.headers()["content-type"].to_str().unwrap().starts_with(kind));
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        assert_eq!(body.ends_with(b"# EOF\n"), ends);
+    }
+}
+
+// It said yes as long as the index could be read, whatever the worker did.
+#[tokio::test]
+async fn readiness_and_lag_are_those_of_the_worker_at_the_moment_of_the_question() {
+    let (dir, _) = served("all").await;
+    let sink = SqliteSink::open(&dir.path().join("index.sqlite")).unwrap();
+    let mut registry = Registry::default();
+    let worker = Arc::new(Metrics::new(&mut registry));
+    worker.resume(&sink.reader(), 1).await.unwrap();
+    let options =
+        ApiOptions { registry: Some(Arc::new(registry)), worker: Some(Arc::clone(&worker)) };
+    let api = router(sink.reader(), options);
+    worker.live().silent(&crate::IndexError::Net("connection refused".into()));
+    let (status, answer) = get(&api, "/readyz").await;
+    assert_eq!((status, &answer["ready"]), (StatusCode::SERVICE_UNAVAILABLE, &false.into()));
+    let reason = answer["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("has not answered since the start"), "{reason}");
+    assert!(reason.contains("connection refused"), "{reason}");
+    // The source is heard of: the head is where it says, and no batch was written since.
+    worker.live().answered(Some(99), std::time::Instant::now());
+    let (status, answer) = get(&api, "/readyz").await;
+    assert_eq!((status, &answer["reasons"]), (StatusCode::OK, &serde_json::json!([])), "{answer}");
+    let (_, meta) = get(&api, "/v1/meta").await;
+    assert_eq!((&meta["last_head"], &meta["lag_blocks"]), (&99.into(), &75.into()), "{meta}");
+    let (_, metrics) = get(&api, "/metrics").await;
+    let metrics = metrics.as_str().unwrap();
+    for line in [
+        "secateur_index_head 99.0",
+        "secateur_index_export_lag_blocks 75.0",
+        "secateur_index_cursor_lag 75.0",
+        "secateur_index_ready 1.0",
+        "secateur_index_paused 0.0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
+    }
 }

@@ -5,6 +5,7 @@ use alloy_primitives::hex;
 use serde::Serialize;
 
 use crate::sink::IndexMeta;
+use crate::worker::Health;
 use crate::{BlockRow, DailyRow, GapRow, LogRow, PartRow, TxRow, day_text};
 
 #[derive(Debug, Serialize)]
@@ -164,18 +165,26 @@ pub(super) struct MetaView {
     logs_since: Option<u64>,
     /// The first block that is not indexed.
     next_block: Option<u64>,
+    /// The first block that retention has left; before the first block there is none.
+    kept_from: Option<u64>,
     last_head: Option<u64>,
+    /// How long ago the source said so; none where no worker runs, or it has not answered yet.
+    head_age_seconds: Option<u64>,
     lag_blocks: Option<u64>,
+    /// None where no worker runs.
+    lag_seconds: Option<u64>,
     last_ingest_at: Option<u64>,
     last_error: Option<serde_json::Value>,
 }
 
-impl From<IndexMeta> for MetaView {
-    fn from(meta: IndexMeta) -> Self {
+impl MetaView {
+    /// What is stored, and what a worker that runs knows better.
+    pub(super) fn of(meta: IndexMeta, health: Option<&Health>) -> Self {
         let next_block = meta.cursor.map(|cursor| cursor.block_number);
-        let lag_blocks = meta
+        let stored = meta
             .last_head
             .map(|head| head.saturating_add(1).saturating_sub(next_block.unwrap_or(0)));
+        let lag_blocks = health.and_then(|health| health.lag_blocks).or(stored);
         let logs_since =
             meta.logs_since.filter(|_| meta.logs.as_deref().is_some_and(|logs| logs != "off"));
         Self {
@@ -185,8 +194,11 @@ impl From<IndexMeta> for MetaView {
             logs: meta.logs,
             logs_since,
             next_block,
-            last_head: meta.last_head,
+            kept_from: meta.kept_from,
+            last_head: health.and_then(|health| health.head).or(meta.last_head),
+            head_age_seconds: health.and_then(|health| Some(health.head_age?.as_secs())),
             lag_blocks,
+            lag_seconds: health.map(|health| health.lag.as_secs()),
             last_ingest_at: meta.last_ingest_at,
             last_error: meta.last_error.and_then(|text| serde_json::from_str(&text).ok()),
         }

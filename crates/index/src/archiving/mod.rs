@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 use secateur_archive::{
     Archive, ArchiveError, Archiver, ArchiverOptions, Check, Codec as PartCodec, Grain,
 };
-use secateur_core::{Block, Height, Locator, Part};
+use secateur_core::{Block, Height, Locator, Part, format_bytes};
 use tokio::sync::watch;
 
 pub use metrics::ArchiveMetrics;
 
 use crate::codec::Codec;
 use crate::source::{Blocks, Source, SourceBlock, SourceStatus, status_of};
-use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, stopped, unix_now};
+use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, Retry, stopped, unix_now};
 use crate::{IndexError, PartRow, Sink};
 
 /// How often the head is asked for.
@@ -56,8 +56,11 @@ pub struct ArchivingOptions {
     pub ack: bool,
     /// Whether to wait for new blocks at the tip.
     pub follow: bool,
-    /// Trouble that lasts longer than this is an alarm.
+    /// Trouble that lasts longer than this is an alarm: attempts are `pause` apart from then on, and one
+    /// that is not to `follow` ends with the error.
     pub alarm_after: Duration,
+    /// How long it pauses between attempts.
+    pub pause: Duration,
 }
 
 impl ArchivingOptions {
@@ -75,6 +78,7 @@ impl ArchivingOptions {
             ack: true,
             follow: true,
             alarm_after: Duration::from_mins(5),
+            pause: Duration::from_mins(1),
         }
     }
 }
@@ -119,6 +123,8 @@ struct Memory {
     ends: BTreeSet<Height>,
     /// The last block of a part that the source is to know, and does not have the blocks of yet.
     awaited: Option<Height>,
+    /// Whether it was told how a part and the source's budget go together.
+    told_budget: bool,
     /// Gaps that were told of.
     told: HashSet<RangeInclusive<Height>>,
 }
@@ -171,7 +177,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
     /// it is made again, the same, the next time.
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
         let mut first = self.options.first;
-        let (mut backoff, mut since, mut alarmed) = (Backoff::new(), None::<Instant>, false);
+        let mut retry = Retry::new(self.options.alarm_after, self.options.pause);
         let mut memory = Memory::default();
         loop {
             let before = self.metrics.parts();
@@ -191,21 +197,21 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             if !error.is_retryable() {
                 return Err(error);
             }
-            if self.metrics.parts() > before {
-                (since, alarmed) = (None, false);
-                backoff.reset();
+            if self.metrics.parts() > before && retry.passed() {
+                self.observer.event(&Event::Recovered);
             }
-            let wait = backoff.wait();
-            self.observer.event(&Event::Retrying { error: &error, wait });
-            let lasted = since.get_or_insert_with(Instant::now).elapsed();
-            if lasted >= self.options.alarm_after && !alarmed {
-                alarmed = true;
+            let failed = retry.failed(Instant::now());
+            if failed.alarm {
                 self.metrics.stalled(true);
-                self.observer.event(&Event::Alarm { error: &error, since: lasted });
+                self.observer.event(&Event::Alarm { error: &error, since: failed.since });
             }
+            if failed.paused && !self.options.follow {
+                return Err(error);
+            }
+            self.observer.event(&Event::Retrying { error: &error, wait: failed.wait });
             tokio::select! {
                 () = stopped(stop.clone()) => return Ok(End::Stopped),
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(failed.wait) => {}
             }
         }
     }
@@ -219,6 +225,9 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         memory: &mut Memory,
     ) -> Result<Option<End>, IndexError> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
+        if !std::mem::replace(&mut memory.told_budget, true) {
+            self.tell_budget(&status);
+        }
         self.same_chain(&status).await?;
         self.agree_with_archive(memory).await?;
         self.acknowledge_again(&status, stop, memory).await?;
@@ -240,13 +249,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             };
             if looked.elapsed() >= LOOK || next.is_none() {
                 looked = Instant::now();
-                if let Some(head) = self.source.head().await? {
-                    self.metrics.look(&archiver.metrics().snapshot(), head);
-                    if memory.awaited.is_some_and(|last| last <= head) {
-                        let status = self.source.status().await?;
-                        self.acknowledge_again(&status, stop, memory).await?;
-                    }
-                }
+                self.look(&mut archiver, stop, memory).await?;
             }
             let Some(block) = next else {
                 if !self.options.follow {
@@ -264,6 +267,50 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 self.publish(&mut archiver, stop, memory).await?;
             }
         }
+    }
+
+    /// What is due now and then, between blocks.
+    async fn look(
+        &self,
+        archiver: &mut Archiver,
+        stop: &watch::Receiver<bool>,
+        memory: &mut Memory,
+    ) -> Result<(), IndexError> {
+        let Some(head) = self.source.head().await? else { return Ok(()) };
+        self.metrics.look(&archiver.metrics().snapshot(), head);
+        let awaits = memory.awaited.is_some_and(|last| last <= head);
+        if !self.options.ack && !awaits {
+            return Ok(());
+        }
+        let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
+        if awaits {
+            self.acknowledge_again(&status, stop, memory).await?;
+        }
+        // A budget that drains cannot wait for a day to end.
+        let next = archiver.next_height();
+        if self.options.ack
+            && status.waits_for_archive
+            && archiver.close().await.map_err(explain)?
+        {
+            let told =
+                "the source's budget drains and waits for the archive: a part is closed early";
+            tracing::warn!(last = next.saturating_sub(1), "{told}");
+            self.publish(archiver, stop, memory).await?;
+        }
+        Ok(())
+    }
+
+    /// Says at the start what a budget that holds less than a part means.
+    fn tell_budget(&self, status: &SourceStatus) {
+        let most = self.options.grain.max_bytes;
+        let Some(high) = status.high_water_bytes.filter(|high| self.options.ack && *high < most)
+        else {
+            return;
+        };
+        let (budget, part) = (format_bytes(high), format_bytes(most));
+        let told = "the source's budget is smaller than a part may be; where the source waits for the \
+                    archive, parts are closed early";
+        tracing::warn!(budget, part, "{told}");
     }
 
     /// Opens the archiver where it goes on: in the first gap that the source can fill, or at the

@@ -63,6 +63,16 @@ pub(super) fn block(row: &Row) -> Result<BlockRow, IndexError> {
     })
 }
 
+/// 1 or 0.
+fn status(row: &Row, at: usize) -> Result<Option<bool>, IndexError> {
+    match row.try_get::<_, Option<i16>>(at).told(DOING)? {
+        None => Ok(None),
+        Some(0) => Ok(Some(false)),
+        Some(1) => Ok(Some(true)),
+        Some(_) => Err(odd(at)),
+    }
+}
+
 /// A transaction.
 pub(super) fn tx(row: &Row) -> Result<TxRow, IndexError> {
     let value: Option<Numeric> = row.try_get(6).told(DOING)?;
@@ -75,7 +85,7 @@ pub(super) fn tx(row: &Row) -> Result<TxRow, IndexError> {
         nonce: whole(row, 5)?,
         value: value.map(|Numeric(value)| value),
         gas: whole(row, 7)?,
-        status: row.try_get(8).told(DOING)?,
+        status: status(row, 8)?,
         gas_used: whole(row, 9)?,
         contract_address: bytes(row, 10)?.map(Address::new),
     })

@@ -80,11 +80,12 @@ impl Copy {
         Ok(())
     }
 
-    fn boolean(&mut self, value: Option<bool>) {
+    /// A truth as 1 or 0.
+    fn status(&mut self, value: Option<bool>) {
         match value {
             Some(value) => {
-                self.0.put_i32(1);
-                self.0.put_u8(u8::from(value));
+                self.0.put_i32(2);
+                self.0.put_i16(i16::from(value));
             }
             None => self.null(),
         }
@@ -149,7 +150,7 @@ impl CopyRow for TxRow {
         copy.whole(self.nonce);
         copy.numeric(self.value);
         copy.whole(self.gas);
-        copy.boolean(self.status);
+        copy.status(self.status);
         copy.whole(self.gas_used);
         copy.maybe_bytes(self.contract_address.as_ref().map(|address| address.as_slice()))
     }

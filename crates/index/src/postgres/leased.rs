@@ -121,6 +121,14 @@ impl Sink for LeasedSink {
         self.after(result, next)
     }
 
+    async fn refill(&self, first: Height, batch: Batch) -> Result<u64, IndexError> {
+        self.sink().refill(first, batch).await
+    }
+
+    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
+        self.sink().logs_filled(first, past).await
+    }
+
     async fn record_gap(&self, mut gap: GapRow, mut next: Cursor) -> Result<(), IndexError> {
         if let Some(lease) = self.lease() {
             // Of a gap beyond the range only what is in it is this worker's to note.

@@ -16,6 +16,7 @@ mod notes;
 mod numeric;
 mod promote;
 mod read;
+mod refill;
 mod schema;
 mod tally;
 mod write;
@@ -129,6 +130,14 @@ impl Sink for PostgresSink {
 
     async fn commit(&self, batch: Batch) -> Result<(), IndexError> {
         write::commit(self, &batch, &Fence::Cursor).await
+    }
+
+    async fn refill(&self, first: Height, batch: Batch) -> Result<u64, IndexError> {
+        refill::refill(self, first, &batch).await
+    }
+
+    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
+        refill::logs_filled(&mut self.client().await?, first, past).await
     }
 
     async fn record_gap(&self, gap: GapRow, next: Cursor) -> Result<(), IndexError> {

@@ -25,8 +25,16 @@ const MARK: &str = "promote";
 /// Where it notes that all of it was moved and compared: the cursor with which it was.
 const DONE: &str = "promoted";
 /// What of `meta` moves. The cursor moves with the rows; sizes and versions are each side's own.
-const MOVED: [&str; 7] =
-    ["chain_id", "codec", "logs", "logs_since", "last_head", "last_ingest_at", "last_error"];
+const MOVED: [&str; 8] = [
+    "chain_id",
+    "codec",
+    "logs",
+    "logs_since",
+    "kept_from",
+    "last_head",
+    "last_ingest_at",
+    "last_error",
+];
 
 /// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

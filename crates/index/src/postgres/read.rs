@@ -76,6 +76,7 @@ pub(super) async fn meta_in(client: &impl GenericClient) -> Result<IndexMeta, In
             "codec" => meta.codec = Some(value),
             "logs" => meta.logs = Some(value),
             "logs_since" => meta.logs_since = Some(number(&value)?),
+            "kept_from" => meta.kept_from = Some(number(&value)?),
             "cursor" => {
                 let cursor = cursor_from_json(&value);
                 meta.cursor = Some(cursor.map_err(|error| IndexError::stored(&error))?);
@@ -85,6 +86,12 @@ pub(super) async fn meta_in(client: &impl GenericClient) -> Result<IndexMeta, In
             "last_error" => meta.last_error = Some(value),
             _ => {}
         }
+    }
+    if meta.kept_from.is_none() {
+        // An index that retention has never cut begins with its oldest block.
+        let row = client.query_one("select min(number) from blocks", &[]).await.told(DOING)?;
+        let oldest: Option<i64> = row.try_get(0).told(DOING)?;
+        meta.kept_from = oldest.map(i64::unsigned_abs);
     }
     Ok(meta)
 }
@@ -266,6 +273,22 @@ impl IndexReader for PostgresSink {
 
     async fn list_parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {
         parts(&self.client().await?, from, limit).await
+    }
+
+    async fn gaps_in(
+        &self,
+        first: Height,
+        last: Height,
+        limit: usize,
+    ) -> Result<Vec<GapRow>, IndexError> {
+        let client = self.client().await?;
+        let columns = decode::GAP_COLUMNS;
+        let sql = format!(
+            "select {columns} from gaps where block_from <= $2 and block_to >= $1 \
+             order by block_from desc limit $3"
+        );
+        let values: Values<'_> = &[&bound(first), &bound(last), &page(limit)];
+        query(&client, &sql, values, decode::gap).await
     }
 
     async fn gaps(&self, from: Height, limit: usize) -> Result<Vec<GapRow>, IndexError> {

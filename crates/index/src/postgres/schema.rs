@@ -9,6 +9,8 @@ pub(super) const SCHEMA: Schema = Schema {
     migrations: &[
         ("0001_tables", include_str!("../../migrations/postgres/0001_tables.sql")),
         ("0002_functions", include_str!("../../migrations/postgres/0002_functions.sql")),
+        ("0003_status", include_str!("../../migrations/postgres/0003_status.sql")),
+        ("0004_kept_from", include_str!("../../migrations/postgres/0004_kept_from.sql")),
     ],
     versions: "schema_migrations",
     meta: "meta",

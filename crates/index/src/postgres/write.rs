@@ -311,7 +311,10 @@ async fn copy<R: CopyRow>(
 }
 
 /// Sends all rows of some blocks straight into the index; whether all of them were new is the answer.
-async fn copy_all(transaction: &Transaction<'_>, rows: &Rows) -> Result<bool, IndexError> {
+pub(super) async fn copy_all(
+    transaction: &Transaction<'_>,
+    rows: &Rows,
+) -> Result<bool, IndexError> {
     Ok(copy(transaction, "", &rows.blocks).await?
         && copy(transaction, "", &rows.txs).await?
         && copy(transaction, "", &rows.logs).await?)

@@ -51,6 +51,54 @@ pub struct Retained {
     pub more: bool,
 }
 
+/// Refuses blocks that are the worker's: a refill ends at the cursor. Returns where it is.
+pub(crate) fn below_cursor(
+    cursor: Option<Cursor>,
+    first: Height,
+    past: Height,
+) -> Result<Height, IndexError> {
+    match cursor {
+        Some(cursor) if past <= cursor.block_number => Ok(cursor.block_number),
+        Some(cursor) => Err(IndexError::Refused(format!(
+            "blocks {first} to {} were to be filled, and the index goes on at block {}: blocks from there \
+             on are its worker's",
+            past.saturating_sub(1),
+            cursor.block_number
+        ))),
+        None => Err(IndexError::Refused("the index has no block yet: run its worker first".into())),
+    }
+}
+
+/// Refuses a block of another chain than the one that is in the index at its height.
+pub(crate) fn same_block(
+    number: Height,
+    ours: Option<BlockHash>,
+    theirs: Option<BlockHash>,
+) -> Result<(), IndexError> {
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) if ours != theirs => Err(IndexError::Refused(format!(
+            "block {number} of the source is {theirs}, and the index has {ours}: the chain was reorganised \
+             below what was final, or the index is of another chain. Use another source, or a fresh index"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses rows that do not lead to the block that is in the index behind them.
+pub(crate) fn leads_to(rows: &[BlockRow], above: Option<&BlockRow>) -> Result<(), IndexError> {
+    let (Some(last), Some(above)) = (rows.last(), above) else { return Ok(()) };
+    match (last.hash, above.parent_hash) {
+        (Some(last_hash), Some(parent)) if last_hash != parent => {
+            Err(IndexError::Refused(format!(
+                "block {} of the source is {last_hash}, and block {} of the index stands on {parent}: the index \
+             is of another chain. Use another source, or a fresh index",
+                last.number, above.number
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Where a worker writes.
 pub trait Sink: Send + Sync + 'static {
     /// Notes whose index this is, or refuses (`Refused`) if it is another's. An index without its
@@ -72,6 +120,25 @@ pub trait Sink: Send + Sync + 'static {
     /// Writes a batch in one transaction: rows, cursor, `last_head`, `last_ingest_at` and the day's
     /// counts. A failure leaves everything where it was.
     fn commit(&self, batch: Batch) -> impl Future<Output = Result<(), IndexError>> + Send;
+
+    /// Writes the rows of blocks below the cursor over what is there, and takes the blocks from `first` to
+    /// below the batch's end out of `gaps`, in one transaction; the cursor stays. The batch may lack rows of
+    /// blocks that are not to be kept. A block that is there under another hash is refused. Where the
+    /// blocks are below all that the index has, those in between become a gap. How many blocks are new is
+    /// the answer.
+    fn refill(
+        &self,
+        first: Height,
+        batch: Batch,
+    ) -> impl Future<Output = Result<u64, IndexError>> + Send;
+
+    /// Notes that all blocks from `first` to below `past` were filled with the logs as they are chosen now:
+    /// where that reaches `logs_since`, it moves down.
+    fn logs_filled(
+        &self,
+        first: Height,
+        past: Height,
+    ) -> impl Future<Output = Result<(), IndexError>> + Send;
 
     /// Notes a gap and moves the cursor behind it, in one transaction.
     fn record_gap(
@@ -136,6 +203,8 @@ pub struct IndexMeta {
     pub logs: Option<String>,
     /// The first block whose logs were chosen so. Blocks below it have what was chosen before.
     pub logs_since: Option<Height>,
+    /// The first block that retention has left: nothing below it is promised. None if there is no block.
+    pub kept_from: Option<Height>,
     /// Where the worker goes on.
     pub cursor: Option<Cursor>,
     /// The source's newest exportable block, when it was last asked.
@@ -242,6 +311,14 @@ pub trait IndexReader: Send + Sync + 'static {
         from: Height,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<PartRow>, IndexError>> + Send;
+
+    /// Gaps that overlap the blocks from `first` to `last`, highest first.
+    fn gaps_in(
+        &self,
+        first: Height,
+        last: Height,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<GapRow>, IndexError>> + Send;
 
     /// Gaps from a first block on, oldest first.
     fn gaps(

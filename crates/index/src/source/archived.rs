@@ -66,6 +66,7 @@ impl Source for ArchiveSource {
             oldest: ends.map(|(first, _)| first),
             pruned_before: ends.and_then(|(first, _)| first.checked_sub(1)),
             archived: head,
+            ..SourceStatus::default()
         })
     }
 

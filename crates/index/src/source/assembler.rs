@@ -13,6 +13,10 @@ fn broken(reason: &str) -> IndexError {
     IndexError::InvalidCursor(format!("the source breaks the rules of export: {reason}"))
 }
 
+fn shown(cursor: Option<Cursor>) -> String {
+    cursor.map_or_else(|| "none".into(), |cursor| cursor.to_string())
+}
+
 /// Where the next byte is, and what of its block is here already.
 #[derive(Debug)]
 pub struct Assembler {
@@ -66,8 +70,9 @@ impl Assembler {
                 Ok(None)
             } else {
                 Err(broken(&format!(
-                    "no chunks, yet the next cursor is {next_cursor:?} after {:?}",
-                    self.cursor()
+                    "no chunks, yet the next cursor is {} after {}",
+                    shown(next_cursor),
+                    shown(self.cursor())
                 )))
             };
         }
@@ -119,7 +124,8 @@ impl Assembler {
             return Err(broken("meta that is not on the first frame of its block"));
         }
         if Some(meta.height) != self.height {
-            return Err(broken(&format!("meta of block {} on {:?}", meta.height, self.height)));
+            let on = self.height.map_or_else(|| "no block".into(), |height| height.to_string());
+            return Err(broken(&format!("meta of block {} on {on}", meta.height)));
         }
         self.meta = Some(meta);
         Ok(())
@@ -138,9 +144,9 @@ impl Assembler {
     ) -> Result<(), IndexError> {
         if self.segment != Some(segment) || self.offset != start {
             return Err(broken(&format!(
-                "bytes of segment {} from {start} on, where {:?} from {} on was next",
+                "bytes of segment {} from {start} on, where {} from {} on was next",
                 segment.tag(),
-                self.segment.map(Segment::tag),
+                self.segment.map_or_else(|| "none".into(), |segment| segment.tag().to_string()),
                 self.offset
             )));
         }
@@ -202,7 +208,7 @@ impl Assembler {
         if next == wanted {
             return Ok(());
         }
-        Err(broken(&format!("the next cursor is {next:?} where {wanted:?} follows the chunks")))
+        Err(broken(&format!("the next cursor is {next} where {wanted} follows the chunks")))
     }
 
     /// The block, if it is whole; then the next one begins.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use secateur_core::{Height, MAX_EXPORT_BYTES, Part, Strength};
+use secateur_core::{Height, HoldKind, MAX_EXPORT_BYTES, Part, Strength, format_duration};
 use secateur_proto::ERROR_TRAILER;
 use secateur_proto::export::v1::export_client::ExportClient as ExportV1;
 use secateur_proto::export::v1::{self, GetHeadRequest};
@@ -13,7 +13,7 @@ use secateur_proto::export::v2::export_client::ExportClient as ExportV2;
 use secateur_proto::history::v1::admin_client::AdminClient;
 use secateur_proto::history::v1::history_client::HistoryClient;
 use secateur_proto::history::v1::{
-    self as history, AckArchivedRequest, AckExportedRequest, GetStatusRequest,
+    self as history, AckArchivedRequest, AckExportedRequest, GetStatusRequest, ListHoldsRequest,
     RegisterConsumerRequest,
 };
 use tonic::service::interceptor::InterceptedService;
@@ -22,7 +22,7 @@ use tonic::{Code, Response, Status};
 
 use super::stream::GrpcBlocks;
 use super::token::{Bearer, read_token};
-use super::{Source, SourceStatus};
+use super::{ARCHIVE_HOLD, Right, Source, SourceStatus, rights};
 use crate::IndexError;
 
 /// The largest answer that is read; the node's own limit is far below.
@@ -78,7 +78,7 @@ pub struct GrpcSource {
     pub(super) export: ExportV1<Link>,
     pub(super) streams: ExportV2<Link>,
     history: HistoryClient<Link>,
-    admin: AdminClient<Link>,
+    pub(super) admin: AdminClient<Link>,
     pub(super) timeout: Duration,
     pub(super) max_bytes: u32,
     /// Cleared once the source says that it does not know v2.
@@ -103,6 +103,16 @@ impl GrpcSource {
         })
     }
 
+    /// Whether a consumer is registered at the node, as strong as this or stronger.
+    async fn is_held(&self, consumer: &str, wanted: history::Strength) -> Result<bool, IndexError> {
+        let mut history = self.history.clone();
+        let name = HoldKind::Export(consumer.to_owned()).to_string();
+        let answer = self.ask(0, history.list_holds(ListHoldsRequest {})).await?;
+        let enough =
+            |strength| strength == history::Strength::Hard || wanted == history::Strength::Soft;
+        Ok(answer.holds.iter().any(|hold| hold.name == name && enough(hold.strength())))
+    }
+
     pub(super) fn may_stream(&self) -> bool {
         self.has_streams.load(Ordering::Relaxed)
     }
@@ -125,7 +135,7 @@ async fn in_time<A>(
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(explain(&status, wanted)),
-        Err(_) => Err(IndexError::Timeout(format!("{timeout:?}"))),
+        Err(_) => Err(IndexError::Timeout(format_duration(timeout))),
     }
 }
 
@@ -199,6 +209,30 @@ pub(super) fn explain(status: &Status, wanted: Height) -> IndexError {
     }
 }
 
+/// A part's SHA-256 as bytes.
+pub(super) fn sha256_of(part: &Part) -> Result<[u8; 32], IndexError> {
+    let mut sha256 = [0u8; 32];
+    match alloy_primitives::hex::decode_to_slice(&part.sha256, &mut sha256) {
+        Ok(()) => Ok(sha256),
+        Err(_) => Err(IndexError::ArchiveIo {
+            reason: format!("part {} has no SHA-256", part.locator.key),
+            retryable: false,
+        }),
+    }
+}
+
+/// The refusal of a caller that may not register its consumer, where that is still to be done.
+pub(super) fn unregistered(consumer: &str, strength: Strength) -> IndexError {
+    let hold = match strength {
+        Strength::Soft => "hold",
+        Strength::Hard => "hard hold",
+    };
+    IndexError::Refused(format!(
+        "the source has no {hold} of the consumer {consumer}, and this worker may not register one; an \
+         administrator of the source has to do it once"
+    ))
+}
+
 impl Source for GrpcSource {
     type Blocks = GrpcBlocks;
 
@@ -221,18 +255,38 @@ impl Source for GrpcSource {
             oldest: answer.oldest_kept_block,
             pruned_before: answer.pruned_before_block,
             archived: answer.archived,
+            store_id: answer.store_id.as_deref().and_then(|id| id.try_into().ok()),
+            high_water_bytes: answer.high_water_bytes,
+            waits_for_archive: answer.draining
+                && answer.binding_hold.as_deref() == Some(ARCHIVE_HOLD),
         })
     }
 
+    async fn check_rights(&self, wanted: &[Right]) -> Result<(), IndexError> {
+        rights::check(self, wanted).await
+    }
+
     async fn register(&self, consumer: &str, strength: Strength) -> Result<(), IndexError> {
-        let strength = match strength {
+        let wanted = match strength {
             Strength::Soft => history::Strength::Soft,
             Strength::Hard => history::Strength::Hard,
         };
         let request =
-            RegisterConsumerRequest { name: consumer.to_owned(), strength: strength.into() };
+            RegisterConsumerRequest { name: consumer.to_owned(), strength: wanted.into() };
         let mut admin = self.admin.clone();
-        self.ask(0, admin.register_consumer(request)).await.map(drop)
+        let call = admin.register_consumer(request);
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(Ok(_)) => Ok(()),
+            // A token that may only acknowledge: an administrator has registered the consumer.
+            Ok(Err(status)) if status.code() == Code::PermissionDenied => {
+                if self.is_held(consumer, wanted).await? {
+                    return Ok(());
+                }
+                Err(unregistered(consumer, strength))
+            }
+            Ok(Err(status)) => Err(explain(&status, 0)),
+            Err(_) => Err(IndexError::Timeout(format!("{:?}", self.timeout))),
+        }
     }
 
     async fn ack_exported(&self, consumer: &str, height: Height) -> Result<(), IndexError> {
@@ -242,13 +296,7 @@ impl Source for GrpcSource {
     }
 
     async fn ack_archived(&self, part: &Part) -> Result<Option<Height>, IndexError> {
-        let mut sha256 = [0u8; 32];
-        alloy_primitives::hex::decode_to_slice(&part.sha256, &mut sha256).map_err(|_| {
-            IndexError::ArchiveIo {
-                reason: format!("part {} has no SHA-256", part.locator.key),
-                retryable: false,
-            }
-        })?;
+        let sha256 = sha256_of(part)?;
         let request = AckArchivedRequest {
             first: part.first,
             last: part.last,

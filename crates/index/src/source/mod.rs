@@ -5,9 +5,11 @@ mod archived;
 mod assembler;
 #[cfg(test)]
 mod assembler_tests;
+mod backed;
 mod grpc;
 #[cfg(feature = "ic")]
 mod ic;
+mod rights;
 mod stream;
 mod token;
 
@@ -15,9 +17,11 @@ use secateur_core::{BlockMeta, Height, Part, Payloads, Strength};
 
 pub use archived::{ArchiveBlocks, ArchiveSource};
 pub use assembler::Assembler;
+pub use backed::{BackedBlocks, BackedSource};
 pub use grpc::{GrpcOptions, GrpcSource};
 #[cfg(feature = "ic")]
 pub use ic::{IC_SCHEME, IC_URL, IcBlocks, IcOptions, IcSource};
+pub use rights::Right;
 pub use stream::GrpcBlocks;
 pub use token::read_token;
 
@@ -34,6 +38,9 @@ pub struct SourceBlock {
     pub payloads: Payloads,
 }
 
+/// The hold of what is not archived yet, as sources name it.
+const ARCHIVE_HOLD: &str = "archive";
+
 /// What a source says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourceStatus {
@@ -47,10 +54,16 @@ pub struct SourceStatus {
     pub pruned_before: Option<Height>,
     /// Everything up to here is in parts that the source has verified.
     pub archived: Option<Height>,
+    /// What tells the source's store from every other one, if it says so.
+    pub store_id: Option<[u8; 16]>,
+    /// Over so many bytes its budget drains, if it has one.
+    pub high_water_bytes: Option<u64>,
+    /// Its budget drains, and it waits for the archive.
+    pub waits_for_archive: bool,
 }
 
 /// Where blocks come from.
-pub trait Source: Send + Sync + 'static {
+pub trait Source: Clone + Send + Sync + 'static {
     /// Blocks in order.
     type Blocks: Blocks;
 
@@ -63,6 +76,15 @@ pub trait Source: Send + Sync + 'static {
 
     /// What the source says of itself.
     fn status(&self) -> impl Future<Output = Result<SourceStatus, IndexError>> + Send;
+
+    /// Refuses, naming each one, if the source would not let us do something that will be needed; it is
+    /// asked for what changes nothing.
+    fn check_rights(
+        &self,
+        _wanted: &[Right],
+    ) -> impl Future<Output = Result<(), IndexError>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Registers a consumer, so that nothing is cut before it has it.
     fn register(

@@ -8,11 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use super::metrics::{Cut, Metrics, signed};
 use super::observe::{Event, Observer, Progress, Rate};
-use super::pull::{Decoded, Head, Ready, Step};
-use super::trouble::Trouble;
+use super::pull::{Decoded, Ready, Step};
+use super::trouble::Retry;
 use super::{WorkerOptions, unix_now};
 use crate::source::Source;
-use crate::{Batch, BlockRow, IndexError, Rows, Sink};
+use crate::{Batch, BlockRow, GapRow, IndexError, Rows, Sink};
 
 /// A batch that is not full waits no longer than this for more. At the tip it does not wait at all.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -60,7 +60,6 @@ pub(super) struct Writer<'a, S, K> {
     pub(super) options: &'a WorkerOptions,
     pub(super) metrics: &'a Metrics,
     pub(super) observer: &'a dyn Observer,
-    pub(super) head: &'a Head,
     /// Whether pulling waits for room.
     pub(super) is_short: watch::Receiver<bool>,
     pub(super) state: &'a mut State,
@@ -82,7 +81,9 @@ pub(super) struct State {
     pub(super) acked_at: Option<Instant>,
     maintained_at: Instant,
     retain_more: bool,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: Retry,
+    /// Whether the index has nothing yet: where it begins is to be noted.
+    is_empty: bool,
 }
 
 impl State {
@@ -98,16 +99,18 @@ impl State {
             acked_at: None,
             maintained_at: Instant::now(),
             retain_more: false,
-            trouble: Trouble::default(),
+            trouble: Retry::new(options.alarm_after, options.pause),
+            is_empty: false,
         }
     }
 
     /// A session begins behind this block.
-    pub(super) fn resume(&mut self, tip: Option<BlockRow>, next: Height) {
+    pub(super) fn resume(&mut self, tip: Option<BlockRow>, next: Option<Height>) {
         self.tip = tip.as_ref().and_then(|tip| tip.hash);
         self.newest = tip.and_then(|tip| tip.ts).or(self.newest);
         self.resumed = true;
-        self.progress.next = next;
+        self.progress.next = next.unwrap_or(0);
+        self.is_empty = next.is_none();
     }
 
     /// Rows of blocks below this time go. By the chain's own clock, so that a source that stands
@@ -181,7 +184,8 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
                 }
                 Some(Step::CaughtUp) => {
                     self.commit(&mut pending, Cut::Tip).await?;
-                    self.state.trouble.pass(self.metrics, self.observer);
+                    self.pass();
+                    self.metrics.live.caught_up(Instant::now());
                     self.ack(true).await?;
                     self.keep_house().await?;
                     let next = self.state.progress.next;
@@ -257,13 +261,14 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         let next = last.saturating_add(1);
         let counted = (rows.blocks.len() as u64, rows.txs.len() as u64, rows.logs.len() as u64);
         let raw: u64 = raw_bytes.iter().sum();
-        let head = self.head.get();
+        let head = self.metrics.live.head();
         let batch = Batch { rows, next: Cursor::at_block(next), raw_bytes, head, at };
         let begun = Instant::now();
+        self.begin_at(batch.rows.blocks.first().map_or(next, |block| block.number)).await?;
         self.sink.commit(batch).await?;
         drop(permits);
         let took = begun.elapsed();
-        self.state.trouble.pass(self.metrics, self.observer);
+        self.pass();
         self.state.size.learn(took, count);
         self.metrics.wrote(cut, took, count, raw, at);
         self.tell(next, head, counted, raw);
@@ -271,6 +276,28 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         if self.state.maintained_at.elapsed() >= MAINTAIN_EVERY || self.state.retain_more {
             self.keep_house().await?;
         }
+        Ok(())
+    }
+
+    /// It works again.
+    fn pass(&mut self) {
+        if self.state.trouble.passed() {
+            self.metrics.source_down.set(0);
+            self.observer.event(&Event::Recovered);
+        }
+    }
+
+    /// An index that has nothing and begins above block 0 has a gap below.
+    async fn begin_at(&mut self, first: Height) -> Result<(), IndexError> {
+        if !std::mem::take(&mut self.state.is_empty) {
+            return Ok(());
+        }
+        let Some(gap) = begins_above(first) else { return Ok(()) };
+        if let Err(error) = self.sink.record_gap(gap, Cursor::at_block(first)).await {
+            self.state.is_empty = true;
+            return Err(error);
+        }
+        self.observer.event(&Event::Begins { first });
         Ok(())
     }
 
@@ -294,9 +321,12 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         progress.eta = (progress.lag() > 0 && seconds.is_finite())
             .then(|| Duration::try_from_secs_f64(seconds).ok())
             .flatten();
-        self.metrics.ingest_rate.set(progress.blocks_per_second * 60.0);
-        self.metrics.cursor.set(signed(next));
-        self.metrics.cursor_lag.set(signed(progress.lag()));
+        // The place in one of several leases is not the index's.
+        let cursor = (!self.options.is_shared).then_some(next);
+        self.metrics.live.wrote(blocks, cursor, Instant::now());
+        if let Some(next) = cursor {
+            self.metrics.cursor.set(signed(next));
+        }
         self.observer.progress(progress);
     }
 
@@ -334,6 +364,16 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
         }
         Ok(())
     }
+}
+
+/// The gap below an index that begins at this block.
+pub fn begins_above(first: Height) -> Option<GapRow> {
+    Some(GapRow {
+        block_from: 0,
+        block_to: first.checked_sub(1)?,
+        reason: "below the first block that the source had when the index began".into(),
+        noted_at: unix_now(),
+    })
 }
 
 /// Comes back once pulling waits for room; never if nobody pulls any more.

@@ -1,22 +1,25 @@
 //! What a worker counts (`secateur_index_…`).
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::live::{Health, Live};
 use super::unix_now;
 use crate::{ErrorClass, IndexError, IndexReader, day_of};
 
-/// Milliseconds that writes are sorted by.
+/// Seconds that writes are sorted by.
 const BUCKETS: [f64; 12] =
-    [1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 10_000.0];
+    [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfClass {
@@ -27,8 +30,6 @@ struct OfClass {
 struct OfCut {
     cut: &'static str,
 }
-
-type Float = Gauge<f64, AtomicU64>;
 
 /// Why a batch was written when it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +63,9 @@ impl Cut {
 /// The counters of a worker.
 #[derive(Debug)]
 pub struct Metrics {
-    pub(super) export_lag_blocks: Gauge,
-    pub(super) export_lag_seconds: Float,
+    /// What is computed when it is read.
+    pub(super) live: Arc<Live>,
     pub(super) last_export_at: Gauge,
-    pub(super) export_rate: Float,
-    pub(super) ingest_rate: Float,
-    pub(super) cursor_lag: Gauge,
     pub(super) cursor: Gauge,
     pub(super) write_latency: Histogram,
     pub(super) batch_size: Gauge,
@@ -93,12 +91,8 @@ impl Metrics {
     /// Makes them, under their names in a registry.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
-            export_lag_blocks: Gauge::default(),
-            export_lag_seconds: Float::default(),
+            live: Arc::default(),
             last_export_at: Gauge::default(),
-            export_rate: Float::default(),
-            ingest_rate: Float::default(),
-            cursor_lag: Gauge::default(),
             cursor: Gauge::default(),
             write_latency: Histogram::new(BUCKETS),
             batch_size: Gauge::default(),
@@ -116,6 +110,7 @@ impl Metrics {
         for cut in Cut::ALL {
             drop(metrics.batches.get_or_create(&OfCut { cut: cut.name() }));
         }
+        registry.register_collector(Box::new(Computed(Arc::clone(&metrics.live))));
         metrics.register_source(registry);
         metrics.register_sink(registry);
         metrics
@@ -124,24 +119,9 @@ impl Metrics {
     fn register_source(&self, to: &mut Registry) {
         let name = |name: &str| format!("secateur_index_{name}");
         to.register(
-            name("export_lag_blocks"),
-            "Exportable blocks not pulled yet",
-            self.export_lag_blocks.clone(),
-        );
-        to.register(
-            name("export_lag_seconds"),
-            "Seconds since everything exportable was pulled; 0 at the tip",
-            self.export_lag_seconds.clone(),
-        );
-        to.register(
             name("last_export_at"),
             "When a block was last pulled, in seconds since 1970",
             self.last_export_at.clone(),
-        );
-        to.register(
-            name("export_rate_blocks_per_min"),
-            "Blocks pulled a minute, lately",
-            self.export_rate.clone(),
         );
         to.register(
             name("source_down"),
@@ -153,19 +133,9 @@ impl Metrics {
 
     fn register_sink(&self, to: &mut Registry) {
         let name = |name: &str| format!("secateur_index_{name}");
-        to.register(
-            name("ingest_blocks_per_min"),
-            "Blocks written a minute, lately",
-            self.ingest_rate.clone(),
-        );
-        to.register(
-            name("cursor_lag"),
-            "Exportable blocks not written yet",
-            self.cursor_lag.clone(),
-        );
         to.register(name("cursor"), "The first block that is not written", self.cursor.clone());
         to.register(
-            name("db_write_latency_ms"),
+            name("db_write_latency_seconds"),
             "How long a batch took to be written",
             self.write_latency.clone(),
         );
@@ -195,13 +165,23 @@ impl Metrics {
         );
     }
 
+    /// How the worker is doing now, and what it knows of the head.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// How the worker is doing now.
+    pub fn health(&self) -> Health {
+        self.live.health(Instant::now())
+    }
+
     pub(crate) fn error(&self, class: ErrorClass) {
         self.errors.get_or_create(&OfClass { class: class.name() }).inc();
     }
 
     pub(super) fn wrote(&self, cut: Cut, took: Duration, rows: usize, raw_bytes: u64, at: u64) {
         self.batches.get_or_create(&OfCut { cut: cut.name() }).inc();
-        self.write_latency.observe(took.as_secs_f64() * 1_000.0);
+        self.write_latency.observe(took.as_secs_f64());
         self.batch_size.set(i64::try_from(rows).unwrap_or(i64::MAX));
         self.raw_bytes.inc_by(raw_bytes);
         self.turn(at);
@@ -226,7 +206,9 @@ impl Metrics {
     pub async fn resume(&self, index: &impl IndexReader, bytes: u64) -> Result<(), IndexError> {
         let (meta, at) = (index.meta().await?, unix_now());
         let today = index.days(None, 1).await?.into_iter().find(|row| row.day == day_of(at));
-        self.cursor.set(meta.cursor.map_or(0, |cursor| signed(cursor.block_number)));
+        let next = meta.cursor.map_or(0, |cursor| cursor.block_number);
+        self.cursor.set(signed(next));
+        self.live.resume(next, meta.last_head);
         self.last_export_at.set(meta.last_ingest_at.map_or(0, signed));
         self.sink_bytes.set(signed(bytes));
         self.turn(at);
@@ -247,6 +229,56 @@ impl Metrics {
             self.today.zstd_bytes.set(0);
             self.today.sink_growth_bytes.set(0);
         }
+    }
+}
+
+/// The gauges that are computed when they are read. What is not known is no sample.
+#[derive(Debug)]
+struct Computed(Arc<Live>);
+
+impl Collector for Computed {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let health = self.0.health(Instant::now());
+        let mut put = |name: &str, help: &str, value: Option<f64>| {
+            let name = format!("secateur_index_{name}");
+            let gauge = value.map(ConstGauge::new);
+            let kind = ConstGauge::new(0.0f64).metric_type();
+            let sample = to.encode_descriptor(&name, help, None, kind)?;
+            gauge.map_or(Ok(()), |gauge| gauge.encode(sample))
+        };
+        #[expect(clippy::cast_precision_loss, reason = "heights are far below 2^53")]
+        let number = |number: Option<u64>| number.map(|number| number as f64);
+        let lag = number(health.lag_blocks);
+        let flag = |flag: bool| Some(f64::from(u8::from(flag)));
+        put("head", "The newest exportable block, as it was last known.", number(health.head))?;
+        put(
+            "head_age_seconds",
+            "Seconds since the source last said where its head is.",
+            health.head_age.map(|age| age.as_secs_f64()),
+        )?;
+        put(
+            "export_lag_blocks",
+            "Exportable blocks that are not in the index; estimated while the source is silent.",
+            lag,
+        )?;
+        put("cursor_lag", "The same number: exportable blocks that are not written.", lag)?;
+        put(
+            "export_lag_seconds",
+            "Seconds since everything exportable was known to be written; 0 at the tip.",
+            Some(health.lag.as_secs_f64()),
+        )?;
+        put(
+            "export_rate_blocks_per_min",
+            "Blocks pulled a minute, lately.",
+            Some(health.pulled_per_second * 60.0),
+        )?;
+        put(
+            "ingest_blocks_per_min",
+            "Blocks written a minute, lately.",
+            Some(health.written_per_second * 60.0),
+        )?;
+        put("paused", "1 while attempts pause behind the retry threshold.", flag(health.paused))?;
+        put("ready", "1 if nothing speaks against it; /readyz says what.", flag(health.is_ready()))
     }
 }
 

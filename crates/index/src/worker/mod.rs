@@ -7,27 +7,33 @@
 
 mod backoff;
 mod commit;
+mod head;
+mod live;
 mod metrics;
 mod observe;
 mod pull;
 mod trouble;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use secateur_core::{Cursor, Height, Strength};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 pub use backoff::Backoff;
+pub use commit::begins_above;
+pub use head::watch_head;
+pub use live::{Health, Live, STALLED_AFTER};
 pub use metrics::Metrics;
 pub use observe::{Event, Observer, Progress};
+pub use trouble::{Failed, Retry};
 
 use crate::codec::Codec;
 use crate::sink::{Identity, Note};
 use crate::source::{Blocks as _, Source, SourceStatus, status_of};
-use crate::{GapRow, IndexError, Sink};
+use crate::{ErrorClass, GapRow, IndexError, Sink};
 use commit::{State, Writer};
-use pull::{Head, Puller, watch_head};
+use pull::Puller;
 
 /// What to do when the next block is cut at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,8 +74,13 @@ pub struct WorkerOptions {
     pub budget_bytes: u64,
     /// Groups of blocks that are decoded side by side.
     pub decoders: usize,
-    /// Trouble that lasts longer than this is an alarm.
+    /// Trouble that lasts longer than this is an alarm, and the worker pauses: attempts are `pause`
+    /// apart from then on. One that is not to `follow` ends with the error instead.
     pub alarm_after: Duration,
+    /// How long it pauses between attempts.
+    pub pause: Duration,
+    /// Whether this is one of several workers, and its cursor the place in a range that it leased.
+    pub is_shared: bool,
 }
 
 impl WorkerOptions {
@@ -91,6 +102,8 @@ impl WorkerOptions {
             budget_bytes: 16 * 1024 * 1024,
             decoders: threads.clamp(1, 16),
             alarm_after: Duration::from_mins(1),
+            pause: Duration::from_mins(1),
+            is_shared: false,
         }
     }
 }
@@ -137,6 +150,17 @@ impl<S: Source, K: Sink> Worker<S, K> {
 
     /// Works until it is stopped, done, or cannot go on. What was pulled by then is written.
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
+        let retry = Retry::new(self.options.alarm_after, self.options.pause);
+        tokio::select! {
+            ended = self.work(stop) => ended,
+            // Beside every session, so that a sink that hangs does not hide where the head is.
+            never = watch_head(self.source.as_ref(), self.metrics.live(), self.observer.as_ref(), retry) => {
+                match never {}
+            }
+        }
+    }
+
+    async fn work(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
         let mut state = State::new(&self.options);
         let mut admitted = false;
         loop {
@@ -152,12 +176,7 @@ impl<S: Source, K: Sink> Worker<S, K> {
             if !error.is_retryable() {
                 return Err(error);
             }
-            let wait = state.trouble.tell(
-                &error,
-                self.options.alarm_after,
-                &self.metrics,
-                self.observer.as_ref(),
-            );
+            let Some(wait) = self.wait_after(&error, &mut state.trouble) else { return Err(error) };
             tokio::select! {
                 () = stopped(stop.clone()) => {}
                 () = tokio::time::sleep(wait) => {}
@@ -166,6 +185,23 @@ impl<S: Source, K: Sink> Worker<S, K> {
                 return Ok(End::Stopped);
             }
         }
+    }
+
+    /// How long to wait before the next attempt; none if there is to be none.
+    fn wait_after(&self, error: &IndexError, trouble: &mut Retry) -> Option<Duration> {
+        let now = Instant::now();
+        let failed = trouble.failed(now);
+        self.metrics.live.failed(error, failed.paused.then_some(failed.wait), now);
+        if failed.alarm {
+            let of_sink = error.class() == ErrorClass::Sink;
+            self.metrics.source_down.set(i64::from(!of_sink));
+            self.observer.event(&Event::Alarm { error, since: failed.since });
+        }
+        if failed.paused && !self.options.follow {
+            return None;
+        }
+        self.observer.event(&Event::Retrying { error, wait: failed.wait });
+        Some(failed.wait)
     }
 
     /// Runs a session. Index and source are told whose this worker is before the first one, and
@@ -177,6 +213,9 @@ impl<S: Source, K: Sink> Worker<S, K> {
         stop: &watch::Receiver<bool>,
     ) -> Result<End, IndexError> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
+        if status.head.is_some() {
+            self.metrics.live.answered(status.head, Instant::now());
+        }
         if !*admitted {
             let identity = Identity {
                 chain_id: self.options.chain_id,
@@ -219,15 +258,16 @@ impl<S: Source, K: Sink> Worker<S, K> {
             self.compare_at(head).await?;
             tracing::warn!(head, next = from, "the source is behind the index; it is waited for");
         }
-        state.resume(self.sink.tip().await?, from.unwrap_or(0));
-        let head = Head::default();
+        state.resume(self.sink.tip().await?, from);
+        if let Some(next) = from.filter(|_| !self.options.is_shared) {
+            self.metrics.live.reached(next, Instant::now());
+        }
         let (short, is_short) = watch::channel(false);
         let (into, steps) = mpsc::channel(pull::GROUPS);
         let puller = Puller {
             source: self.source.as_ref(),
             codec: Arc::clone(&self.codec),
             metrics: &self.metrics,
-            head: &head,
             budget: pull::budget(self.options.budget_bytes),
             decoders: Arc::new(Semaphore::new(self.options.decoders.max(1))),
             short,
@@ -242,15 +282,10 @@ impl<S: Source, K: Sink> Worker<S, K> {
             options: &self.options,
             metrics: &self.metrics,
             observer: self.observer.as_ref(),
-            head: &head,
             is_short,
             state,
         };
-        let both = async { tokio::join!(puller.run(from), writer.run(steps)) };
-        let (pulled, written) = tokio::select! {
-            both = both => both,
-            never = watch_head(self.source.as_ref(), &head) => match never {},
-        };
+        let (pulled, written) = tokio::join!(puller.run(from), writer.run(steps));
         // Whoever fails first ends the other; the writer's trouble is the nearer one.
         written?;
         pulled

@@ -67,6 +67,16 @@ pub enum Event<'a> {
         /// The last of them.
         to: Height,
     },
+    /// An index that had nothing begins above block 0; the blocks below are a gap.
+    Begins {
+        /// Its first block.
+        first: Height,
+    },
+    /// It is not ready: told at first, and again each minute.
+    Stalled {
+        /// Why.
+        reasons: &'a [String],
+    },
     /// Everything exportable is written.
     CaughtUp {
         /// The first block that is not there yet.
@@ -86,27 +96,60 @@ pub trait Observer: Send + Sync + 'static {
 impl Observer for () {}
 
 /// A rate over the last while.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rate {
     readings: VecDeque<(Instant, u64)>,
+    window: Duration,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self::over(WINDOW)
+    }
 }
 
 impl Rate {
+    /// One that looks back so far.
+    pub(crate) fn over(window: Duration) -> Self {
+        Self { readings: VecDeque::new(), window }
+    }
+
     /// Notes a total, and says how fast it grew lately, in a second.
     pub(crate) fn note(&mut self, now: Instant, total: u64) -> f64 {
         self.readings.push_back((now, total));
         while self.readings.len() > 2
             && (self.readings.len() > READINGS
-                || self.readings.front().is_some_and(|(at, _)| now - *at > WINDOW))
+                || self.readings.front().is_some_and(|(at, _)| now - *at > self.window))
         {
             self.readings.pop_front();
         }
-        let Some((at, before)) = self.readings.front() else { return 0.0 };
-        let seconds = (now - *at).as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "a rate is shown, not counted with")]
-        let grown = total.saturating_sub(*before) as f64;
-        if seconds > 0.0 { grown / seconds } else { 0.0 }
+        self.last()
     }
+
+    /// How fast it grew when it was last noted.
+    pub(crate) fn last(&self) -> f64 {
+        match (self.readings.front(), self.readings.back()) {
+            (Some((from, before)), Some((to, total))) => per_second(*total, *before, *to - *from),
+            _ => 0.0,
+        }
+    }
+
+    /// How fast it grows now: what was not noted did not happen.
+    pub(crate) fn at(&self, now: Instant) -> f64 {
+        let Some((_, total)) = self.readings.back() else { return 0.0 };
+        let age = |at: Instant| now.saturating_duration_since(at);
+        // The last reading before the window, or the first one in it.
+        let older = self.readings.iter().rev().find(|(at, _)| age(*at) >= self.window);
+        let Some((at, before)) = older.or(self.readings.front()) else { return 0.0 };
+        per_second(*total, *before, age(*at).min(self.window))
+    }
+}
+
+fn per_second(total: u64, before: u64, over: Duration) -> f64 {
+    let seconds = over.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a rate is shown, not counted with")]
+    let grown = total.saturating_sub(before) as f64;
+    if seconds > 0.0 { grown / seconds } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -128,5 +171,19 @@ mod tests {
                 assert!((found - 1.0).abs() < 0.01, "{found}");
             }
         }
+    }
+
+    #[test]
+    fn a_rate_that_is_not_noted_any_more_falls_to_nothing() {
+        let start = Instant::now();
+        let mut rate = Rate::default();
+        for second in 0..=60u64 {
+            rate.note(start + Duration::from_secs(second), second * 10);
+        }
+        let at = |second| rate.at(start + Duration::from_secs(second));
+        assert!((at(60) - 10.0).abs() < 0.6, "{}", at(60));
+        assert!((at(70) - 5.0).abs() < 0.6, "{}", at(70));
+        assert!(at(81) < 0.001, "{}", at(81));
+        assert!((rate.last() - 10.0).abs() < 0.6);
     }
 }

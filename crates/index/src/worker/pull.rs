@@ -2,7 +2,6 @@
 //! in flight is bounded in bytes, from the source to the written batch.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use secateur_core::Height;
@@ -11,7 +10,6 @@ use tokio::task::JoinHandle;
 
 use super::backoff::Backoff;
 use super::metrics::{Metrics, signed};
-use super::observe::Rate;
 use super::{End, stopped, unix_now};
 use crate::codec::Codec;
 use crate::source::{Blocks, Source, SourceBlock};
@@ -27,8 +25,6 @@ const GROUP_AGE: Duration = Duration::from_millis(50);
 pub(super) const GROUPS: usize = 1_024;
 /// What a permit stands for.
 const UNIT: u64 = 4_096;
-/// How often the head is asked for.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// One block's rows and payload bytes.
 #[derive(Debug)]
@@ -51,20 +47,6 @@ pub(super) enum Step {
     Group(JoinHandle<Result<Ready, IndexError>>),
     /// Nothing more is there now: what is pending may be written.
     CaughtUp,
-}
-
-/// The newest exportable block, as both halves know it. Zero means unknown; else it is one more.
-#[derive(Debug, Default)]
-pub(super) struct Head(AtomicU64);
-
-impl Head {
-    pub(super) fn get(&self) -> Option<Height> {
-        self.0.load(Ordering::Relaxed).checked_sub(1)
-    }
-
-    pub(super) fn raise(&self, height: Height) {
-        self.0.fetch_max(height.saturating_add(1), Ordering::Relaxed);
-    }
 }
 
 /// The memory that blocks in flight may take.
@@ -90,7 +72,6 @@ pub(super) struct Puller<'a, S: Source> {
     pub(super) source: &'a S,
     pub(super) codec: Arc<dyn Codec>,
     pub(super) metrics: &'a Metrics,
-    pub(super) head: &'a Head,
     pub(super) budget: (Arc<Semaphore>, u32),
     /// Groups that are decoded side by side.
     pub(super) decoders: Arc<Semaphore>,
@@ -115,8 +96,7 @@ impl<S: Source> Puller<'_, S> {
     pub(super) async fn run(self, from: Option<Height>) -> Result<End, IndexError> {
         let mut blocks = self.source.blocks(from, self.codec.wants_meta());
         let mut group = Group::default();
-        let (mut idle, mut rate, mut pulled) = (Backoff::new(), Rate::default(), 0u64);
-        let mut tip_at = Instant::now();
+        let mut idle = Backoff::new();
         loop {
             if let (Some(until), Some(from)) = (self.until, from)
                 && from > until
@@ -140,16 +120,14 @@ impl<S: Source> Puller<'_, S> {
                         return Err(IndexError::Pruned { wanted, pruned_before_block });
                     }
                     idle.reset();
-                    pulled += 1;
-                    self.note(height, rate.note(Instant::now(), pulled), tip_at);
+                    self.metrics.live.pulled(height, Instant::now());
+                    self.metrics.last_export_at.set(signed(unix_now()));
                     let last = self.until.is_some_and(|until| height >= until);
                     if !self.gather(&mut group, block, last).await? || last {
                         return Ok(End::Until);
                     }
                 }
                 Ok(None) => {
-                    tip_at = Instant::now();
-                    self.metrics.export_lag_seconds.set(0.0);
                     let wanted = self.hand_on(&mut group).await?
                         && self.into.send(Step::CaughtUp).await.is_ok();
                     if !wanted || !self.follow {
@@ -163,16 +141,6 @@ impl<S: Source> Puller<'_, S> {
                 }
             }
         }
-    }
-
-    fn note(&self, height: Height, per_second: f64, tip_at: Instant) {
-        self.head.raise(height);
-        let metrics = self.metrics;
-        metrics.export_rate.set(per_second * 60.0);
-        metrics.last_export_at.set(signed(unix_now()));
-        let lag = self.head.get().unwrap_or(height) - height;
-        metrics.export_lag_blocks.set(signed(lag));
-        metrics.export_lag_seconds.set(if lag > 0 { tip_at.elapsed().as_secs_f64() } else { 0.0 });
     }
 
     async fn wait(&self, idle: &mut Backoff) {
@@ -233,16 +201,5 @@ impl<S: Source> Puller<'_, S> {
             Ok(Ready { room: shrunk(room, units_of(weight)), blocks })
         });
         Ok(self.into.send(Step::Group(decoding)).await.is_ok())
-    }
-}
-
-/// Looks for the head now and then, for as long as it is awaited.
-pub(super) async fn watch_head<S: Source>(source: &S, head: &Head) -> std::convert::Infallible {
-    loop {
-        // The puller meets the same trouble, and tells it.
-        if let Ok(Some(height)) = source.head().await {
-            head.raise(height);
-        }
-        tokio::time::sleep(LOOK).await;
     }
 }

@@ -392,3 +392,45 @@ async fn a_part_of_another_archive_that_waits_in_the_stage_does_not_stop_the_fir
     assert_eq!((room.staged(), room.files()), (0, files));
     assert_eq!(sink.parts(0, 10).await.unwrap(), parts);
 }
+
+/// A day of this chain has 7,200 blocks and a GiB is far away: a part that waited for its end would keep the
+/// store from cutting anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_is_closed_early_where_a_budget_that_drains_waits_for_it() {
+    const BUDGET: u64 = 4 << 20;
+    let history = History::with_budget(BUDGET);
+    let (room, chain) = (Room::new(), blocks(1_500));
+    let sink = room.sink("index.sqlite");
+    let source = history.source().of_chain(CHAIN_ID).keeping_parts();
+    let mut most = 0;
+    for group in chain.chunks(20) {
+        history.append(group);
+        history.store.drain(|_| true).unwrap();
+        let daily = |options: &mut ArchivingOptions| options.grain = Grain::default();
+        let (source, sink) = (source.clone(), sink.clone());
+        room.try_archive_with(source, sink, &mut Registry::default(), daily).await.unwrap();
+        history.store.drain(|_| true).unwrap();
+        most = most.max(history.store.get_prune_status().unwrap().used_bytes);
+    }
+    let status = history.store.get_prune_status().unwrap();
+    assert!(most <= BUDGET, "{most} bytes were used");
+    assert!(status.pruned_before_block > Some(500), "{status:?}");
+    let parts = sink.parts(0, 1_000).await.unwrap();
+    assert!((3..40).contains(&parts.len()), "{} parts", parts.len());
+    for (one, next) in parts.iter().zip(&parts[1..]) {
+        assert_eq!(one.last_hash, next.parent_hash);
+    }
+    assert!(status.pruned_before_block <= parts.last().map(|part| part.block_to));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_nothing_waits_for_is_not_closed_before_its_end() {
+    let history = History::with_budget(64 << 20);
+    let (room, chain) = (Room::new(), blocks(100));
+    history.append(&chain);
+    let sink = room.sink("index.sqlite");
+    let daily = |options: &mut ArchivingOptions| options.grain = Grain::default();
+    let source = history.source().of_chain(CHAIN_ID).keeping_parts();
+    room.try_archive_with(source, sink.clone(), &mut Registry::default(), daily).await.unwrap();
+    assert_eq!(sink.parts(0, 10).await.unwrap(), []);
+}

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use secateur_index::source::{Assembler, Blocks, Source, SourceBlock, SourceStatu
 use secateur_index::worker::{End, Metrics, Observer, Worker, WorkerOptions};
 use secateur_index::{IndexError, LogFilter};
 use secateur_store::ground::disk::{DiskStore, FsVolume, open_ground};
-use secateur_store::{Sabotage, Store, StoreConfig, StoreError, SystemClock};
+use secateur_store::{ClassTable, Sabotage, Store, StoreConfig, StoreError, SystemClock};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -37,14 +37,27 @@ pub struct History {
 
 impl History {
     pub fn new(blocks: &[Block]) -> Self {
+        let history = Self::with(StoreConfig::new(CHAIN_ID, [1; 16]));
+        history.append(blocks);
+        history
+    }
+
+    /// An empty one that prunes to a budget, and waits for the archive.
+    pub fn with_budget(target_bytes: u64) -> Self {
+        let mut config = StoreConfig::new(CHAIN_ID, [1; 16]);
+        config.classes = ClassTable::for_budget(target_bytes);
+        config.policy.target_bytes = target_bytes;
+        config.settings.archive_hold = true;
+        config.pruning_enabled = true;
+        Self::with(config)
+    }
+
+    fn with(config: StoreConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let volume = FsVolume::open(dir.path()).unwrap();
         let ground = open_ground(&volume, 0, Sabotage::None).unwrap();
-        let config = StoreConfig::new(CHAIN_ID, [1; 16]);
         let store = Store::create(ground, config, Arc::new(SystemClock)).unwrap();
-        let history = Self { store: Arc::new(store), _dir: dir };
-        history.append(blocks);
-        history
+        Self { store: Arc::new(store), _dir: dir }
     }
 
     pub fn append(&self, blocks: &[Block]) {
@@ -65,6 +78,7 @@ impl History {
             oldest: None,
             keeps_parts: false,
             registered: Arc::default(),
+            is_down: Arc::default(),
         }
     }
 }
@@ -104,12 +118,24 @@ pub struct StoreSource {
     /// Whether it keeps what it is told of parts, as a node does.
     keeps_parts: bool,
     pub registered: Arc<Mutex<Vec<String>>>,
+    /// While this is set, nothing is answered.
+    pub is_down: Arc<AtomicBool>,
+}
+
+impl StoreSource {
+    fn answer(&self) -> Result<(), IndexError> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(IndexError::Net("connection refused".into()));
+        }
+        Ok(())
+    }
 }
 
 impl Source for StoreSource {
     type Blocks = StoreBlocks;
 
     async fn head(&self) -> Result<Option<Height>, IndexError> {
+        self.answer()?;
         Ok(self.store.get_head())
     }
 
@@ -118,6 +144,7 @@ impl Source for StoreSource {
     }
 
     async fn status(&self) -> Result<SourceStatus, IndexError> {
+        self.answer()?;
         let status = self.store.get_prune_status().unwrap();
         Ok(SourceStatus {
             chain_id: self.chain_id,
@@ -125,6 +152,10 @@ impl Source for StoreSource {
             oldest: self.oldest.or(status.oldest_kept_block),
             pruned_before: status.pruned_before_block,
             archived: status.archived.filter(|_| self.keeps_parts),
+            store_id: None,
+            high_water_bytes: status.high_water_bytes,
+            waits_for_archive: status.pressure.draining
+                && status.binding_hold.as_deref() == Some("archive"),
         })
     }
 
@@ -158,6 +189,7 @@ impl Blocks for StoreBlocks {
     async fn next(&mut self) -> Result<Option<SourceBlock>, IndexError> {
         loop {
             self.source.pulls.fetch_add(1, Ordering::Relaxed);
+            self.source.answer()?;
             self.asked += 1;
             if self.asked > self.source.fail_after.load(Ordering::Relaxed) {
                 self.source.failures.fetch_add(1, Ordering::Relaxed);
@@ -188,8 +220,19 @@ pub fn worker<S: Source>(
     options: WorkerOptions,
     observer: Arc<dyn Observer>,
 ) -> Worker<S, SqliteSink> {
-    let codec = EvmCodec::new(CHAIN_ID, Verify::Hash, LogFilter::All);
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+    worker_with(source, sink, options, observer, metrics)
+}
+
+/// The same, with counters that are looked at.
+pub fn worker_with<S: Source>(
+    source: S,
+    sink: SqliteSink,
+    options: WorkerOptions,
+    observer: Arc<dyn Observer>,
+    metrics: Arc<Metrics>,
+) -> Worker<S, SqliteSink> {
+    let codec = EvmCodec::new(CHAIN_ID, Verify::Hash, LogFilter::All);
     Worker::new(Arc::new(source), Arc::new(sink), Arc::new(codec), options, metrics, observer)
 }
 

@@ -11,9 +11,11 @@
 mod archive;
 mod chain;
 mod grpc;
+mod live;
 mod lost;
 mod metrics;
 mod other_chain;
 mod pipeline;
+mod refill;
 mod resume;
 mod worker;

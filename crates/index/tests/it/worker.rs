@@ -131,11 +131,17 @@ async fn a_wire_that_breaks_is_tried_again_and_nothing_is_lost_or_doubled() {
     let source = history.source();
     // Each attempt gets some blocks further before the wire breaks again.
     source.fail_after.store(12, Ordering::Relaxed);
-    let witness = Arc::new(Witness::default());
-    let options = WorkerOptions { alarm_after: Duration::ZERO, ..options() };
-    let (_stop, stopping) = watch::channel(false);
+    let (tip, mut tips) = watch::channel(0);
+    let witness = Arc::new(Witness { tip: Mutex::new(Some(tip)), ..Witness::default() });
+    let patience = (Duration::ZERO, Duration::ZERO);
+    let options =
+        WorkerOptions { alarm_after: patience.0, pause: patience.1, follow: true, ..options() };
+    let (stop, stopping) = watch::channel(false);
     let worker = worker(source.clone(), sink.clone(), options, Arc::clone(&witness) as _);
-    assert_eq!(worker.run(stopping).await.unwrap(), End::CaughtUp);
+    let working = tokio::spawn(async move { worker.run(stopping).await });
+    tips.wait_for(|next| *next == 30).await.unwrap();
+    stop.send_replace(true);
+    assert_eq!(working.await.unwrap().unwrap(), End::Stopped);
     assert!(source.failures.load(Ordering::Relaxed) > 0);
     let events = witness.events.lock().join("\n");
     for wanted in ["Retrying", "Alarm", "Recovered"] {

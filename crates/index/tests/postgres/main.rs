@@ -8,6 +8,7 @@
 )]
 
 mod chain;
+mod covered;
 #[path = "../../../sql/tests/it/fixture.rs"]
 #[allow(dead_code, reason = "the tests of `secateur-sql` use the rest")]
 mod fixture;
@@ -16,6 +17,7 @@ mod ops;
 mod plans;
 mod promote;
 mod ranges;
+mod refill;
 mod restart;
 mod schema;
 mod speed;

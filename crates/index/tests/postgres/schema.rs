@@ -21,9 +21,11 @@ async fn what_is_noted_of_the_versions_is_what_earlier_programs_noted() {
     let wanted = [
         (1, "0001_tables", "40430709b743650f16753dcf5baf96537b55560c0cd0f85d7f347ea303db68c8"),
         (2, "0002_functions", "29eb122fad53c5736a88be83c723e39adaf04dceda548515e17a7a1eab7f16f9"),
+        (3, "0003_status", "26b9dc602a63d4a40ea9d772ff7172393ce1853887671f22b4bff2904bcee368"),
+        (4, "0004_kept_from", "ae8b631db82cc0863a202cc4aeaf199ef10db727c1bde8cd42d711c7e8f37b01"),
     ];
     assert_eq!(rows, wanted.map(|(version, name, sum)| (version, name.into(), sum.into())));
-    assert_eq!(sink.meta().await.unwrap().schema_version, 2);
+    assert_eq!(sink.meta().await.unwrap().schema_version, 4);
     assert_eq!(open(&url).await.cursor().await.unwrap(), None);
 }
 

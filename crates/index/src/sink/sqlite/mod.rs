@@ -7,6 +7,7 @@
 mod columns;
 mod daily;
 mod read;
+mod refill;
 mod retain;
 mod scan;
 mod schema;
@@ -86,6 +87,14 @@ impl Sink for SqliteSink {
 
     async fn commit(&self, batch: Batch) -> Result<(), IndexError> {
         self.0.write(move |connection| write::commit(connection, &batch)).await
+    }
+
+    async fn refill(&self, first: Height, batch: Batch) -> Result<u64, IndexError> {
+        self.0.write(move |connection| refill::refill(connection, first, &batch)).await
+    }
+
+    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
+        self.0.write(move |connection| refill::logs_filled(connection, first, past)).await
     }
 
     async fn record_gap(&self, gap: GapRow, next: Cursor) -> Result<(), IndexError> {

@@ -44,12 +44,20 @@ fn meta(connection: &Connection) -> Read<IndexMeta> {
         Ok(get_meta(connection, key)?.and_then(|text| text.parse().ok()))
     };
     let version = number("schema_version")?;
+    // An index that retention has never cut, or not since it notes it, begins with its oldest block.
+    let kept_from = match number("kept_from")? {
+        Some(kept) => Some(kept),
+        None => connection.query_row("SELECT min(number) FROM blocks", [], |row| {
+            Ok(row.get::<_, Option<Number>>(0)?.map(|Number(number)| number))
+        })?,
+    };
     Ok(IndexMeta {
         schema_version: version.and_then(|version| u32::try_from(version).ok()).unwrap_or(0),
         chain_id: number("chain_id")?,
         codec: get_meta(connection, "codec")?,
         logs: get_meta(connection, "logs")?,
         logs_since: number("logs_since")?,
+        kept_from,
         cursor: get_meta(connection, "cursor")?.and_then(|text| cursor_from_json(&text).ok()),
         last_head: number("last_head")?,
         last_ingest_at: number("last_ingest_at")?,
@@ -158,6 +166,20 @@ fn gaps(connection: &Connection, from: Height, limit: usize) -> Read<Vec<GapRow>
     many(connection, &sql, params![Number(from), page(limit)], columns::gap)
 }
 
+fn gaps_in(
+    connection: &Connection,
+    first: Height,
+    last: Height,
+    limit: usize,
+) -> Read<Vec<GapRow>> {
+    let sql = format!(
+        "SELECT {GAP} FROM gaps WHERE block_from <= ?2 AND block_to >= ?1 \
+         ORDER BY block_from DESC LIMIT ?3"
+    );
+    let bound = |height: Height| i64::try_from(height).unwrap_or(i64::MAX);
+    many(connection, &sql, params![bound(first), bound(last), page(limit)], columns::gap)
+}
+
 fn days(connection: &Connection, before: Option<u32>, limit: usize) -> Read<Vec<DailyRow>> {
     let sql = "SELECT CAST(julianday(day) - 2440587.5 AS INTEGER), raw_bytes, compressed_bytes, \
                sqlite_growth_bytes, blocks_ingested, errors
@@ -228,6 +250,15 @@ impl IndexReader for SqliteReader {
 
     async fn list_parts(&self, from: Height, limit: usize) -> Result<Vec<PartRow>, IndexError> {
         self.read(move |connection| parts(connection, from, limit)).await
+    }
+
+    async fn gaps_in(
+        &self,
+        first: Height,
+        last: Height,
+        limit: usize,
+    ) -> Result<Vec<GapRow>, IndexError> {
+        self.read(move |connection| gaps_in(connection, first, last, limit)).await
     }
 
     async fn gaps(&self, from: Height, limit: usize) -> Result<Vec<GapRow>, IndexError> {

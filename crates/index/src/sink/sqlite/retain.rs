@@ -5,7 +5,8 @@ use secateur_core::Height;
 
 use super::columns::{Number, first_key};
 use super::failed;
-use super::write::{begin, cursor};
+use super::refill::kept_from;
+use super::write::{begin, cursor, put_meta};
 use crate::IndexError;
 use crate::sink::Retained;
 
@@ -55,6 +56,12 @@ pub(super) fn retain(
             .execute([bound])
             .map_err(failed)?;
     }
+    // Blocks above may be missing too: a refill leaves out what is too old.
+    let left: Option<Number> =
+        txn.query_row("SELECT min(number) FROM blocks", [], |row| row.get(0)).map_err(failed)?;
+    let kept = left.map_or(above, |Number(left)| left.max(above));
+    let kept = kept.max(kept_from(&txn)?.unwrap_or(0));
+    put_meta(&txn, "kept_from", &kept.to_string()).map_err(failed)?;
     txn.commit().map_err(failed)?;
     Ok(Retained { blocks, rows: gone as u64, more })
 }

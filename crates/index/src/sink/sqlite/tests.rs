@@ -119,7 +119,7 @@ async fn meta_and_cursor_are_spelled_as_documented() {
         raw.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).unwrap()
     };
     assert_eq!(get("cursor"), r#"{"v":1,"block_number":"3","segment":0,"byte_offset":0}"#);
-    assert_eq!(get("schema_version"), "1");
+    assert_eq!(get("schema_version"), "2");
     assert_eq!(get("last_head"), "120");
     assert_eq!(get("last_ingest_at"), AT.to_string());
     assert_eq!(get("last_error"), format!(r#"{{"at":{AT},"class":"net","message":"away"}}"#));
@@ -144,10 +144,10 @@ async fn an_index_of_another_chain_codec_or_version_is_refused() {
     assert!(sink.bind(&other).await.is_err());
     let path = dir.path().join("index.sqlite");
     let raw = Connection::open(&path).unwrap();
-    raw.execute("UPDATE meta SET value = '2' WHERE key = 'schema_version'", []).unwrap();
+    raw.execute("UPDATE meta SET value = '3' WHERE key = 'schema_version'", []).unwrap();
     for error in [SqliteSink::open(&path).unwrap_err(), SqliteReader::open(&path).unwrap_err()] {
         assert_eq!(error.class(), ErrorClass::Refused);
-        assert!(error.to_string().contains("version 2"), "{error}");
+        assert!(error.to_string().contains("version 3"), "{error}");
     }
     let foreign = dir.path().join("foreign.sqlite");
     Connection::open(&foreign).unwrap().execute("CREATE TABLE t (x)", []).unwrap();
@@ -181,14 +181,47 @@ async fn a_batch_that_fails_in_the_middle_leaves_nothing_behind() {
     sink.commit(batch(3..8)).await.unwrap();
 }
 
+/// Ingesting a block twice failed on its key, so a worker that lost an answer could not go on. All rows of a
+/// repeated block are replaced, and counted once.
 #[tokio::test]
-async fn a_batch_that_does_not_begin_at_the_cursor_is_refused() {
+async fn a_block_that_is_ingested_twice_leaves_the_same_rows_as_once() {
+    let (dir, sink) = new();
+    let (clean_dir, clean) = new();
+    clean.commit(batch(0..8)).await.unwrap();
+    for again in [0..5, 0..5, 3..8, 1..2, 0..8] {
+        sink.commit(batch(again)).await.unwrap();
+    }
+    assert_eq!(sink.cursor().await.unwrap(), Some(Cursor::at_block(8)));
+    let all = |dir: &TempDir| {
+        let raw = Connection::open(dir.path().join("index.sqlite")).unwrap();
+        let mut rows = Vec::new();
+        for table in ["blocks", "txs", "logs", "gaps", "meta"] {
+            let mut select = raw.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).unwrap();
+            let columns = select.column_count();
+            let mut found = select.query([]).unwrap();
+            while let Some(row) = found.next().unwrap() {
+                let row = (0..columns).map(|at| row.get::<_, rusqlite::types::Value>(at).unwrap());
+                rows.push(row.collect::<Vec<_>>());
+            }
+        }
+        rows
+    };
+    assert_eq!(all(&dir), all(&clean_dir));
+    let day = sink.reader().days(None, 1).await.unwrap()[0];
+    assert_eq!(day.blocks_ingested, 8);
+    let mut other = batch(3..4);
+    other.rows.blocks[0].hash = Some(hash(77));
+    let error = sink.commit(other).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Refused, "{error}");
+    assert_eq!(all(&dir), all(&clean_dir));
+}
+
+#[tokio::test]
+async fn a_batch_that_begins_above_the_cursor_is_refused() {
     let (_dir, sink) = new();
     sink.commit(batch(0..3)).await.unwrap();
-    for wrong in [batch(2..5), batch(4..5)] {
-        let error = sink.commit(wrong).await.unwrap_err();
-        assert!(error.to_string().contains("another worker"), "{error}");
-    }
+    let error = sink.commit(batch(4..5)).await.unwrap_err();
+    assert!(error.to_string().contains("another worker"), "{error}");
 }
 
 #[tokio::test]
@@ -336,4 +369,86 @@ async fn logs_that_are_chosen_later_are_known_since_when() {
         sink.bind(&logs("all")).await.unwrap();
         assert_eq!(sink.reader().meta().await.unwrap().logs_since, Some(10));
     }
+}
+
+/// `sum(value)` makes floats of decimal text and loses digits without a word.
+#[tokio::test]
+async fn sums_of_amounts_are_exact_by_the_views_and_failed_transactions_move_nothing() {
+    let (dir, sink) = new();
+    sink.commit(batch(0..60)).await.unwrap();
+    let raw = Connection::open(dir.path().join("index.sqlite")).unwrap();
+    let moved = |sent: bool, address: Address| {
+        let txs = (0..60).flat_map(|height| rows(height).txs);
+        let mut limbs = (0i64, U256::ZERO, 0u64);
+        for tx in txs {
+            let party = if sent { tx.from } else { tx.to };
+            if party == Some(address) && tx.status != Some(false) {
+                // More than 256 bits: the overflow is counted beside it.
+                let (sum, over) = limbs.1.overflowing_add(tx.value.unwrap());
+                limbs = (limbs.0 + 1, sum, limbs.2 + u64::from(over));
+            }
+        }
+        limbs
+    };
+    let mut seen = 0;
+    for (view, sent) in [("amounts_sent", true), ("amounts_received", false)] {
+        let sql = format!("SELECT address, transactions, total FROM {view}");
+        let mut select = raw.prepare(&sql).unwrap();
+        let mut found = select.query([]).unwrap();
+        while let Some(row) = found.next().unwrap() {
+            let address = Address::from_slice(&row.get::<_, Vec<u8>>(0).unwrap());
+            let (count, sum, over) = moved(sent, address);
+            let total: String = row.get(2).unwrap();
+            let wide: alloy_primitives::U512 = alloy_primitives::U512::from(sum)
+                + (alloy_primitives::U512::from(over) << 256usize);
+            assert_eq!((row.get::<_, i64>(1).unwrap(), total), (count, wide.to_string()));
+            assert!(over > 0 || wide < alloy_primitives::U512::from(U256::MAX), "{address}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 3, "a receiver and two senders: every transaction of the third one failed");
+    let plan: Vec<String> = raw
+        .prepare("EXPLAIN QUERY PLAN SELECT total FROM amounts_sent WHERE address = x'01'")
+        .unwrap()
+        .query_map([], |row| row.get(3))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(plan.iter().any(|step| step.contains("txs_from (from=?)")), "{plan:?}");
+}
+
+/// The query that the page of the schema gives for sums of any choice of transactions.
+#[tokio::test]
+async fn the_documented_sum_of_a_choice_of_transactions_is_exact() {
+    let page = include_str!("../../../../../docs/format/index-schema.md");
+    let query = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (dir, sink) = new();
+    sink.commit(batch(0..40)).await.unwrap();
+    let raw = Connection::open(dir.path().join("index.sqlite")).unwrap();
+    let total: String = raw.query_row(query, [], |row| row.get(0)).unwrap();
+    let wanted = (10..=29).flat_map(|height| rows(height).txs);
+    let wanted = wanted.fold(alloy_primitives::U512::ZERO, |sum, tx| {
+        sum + alloy_primitives::U512::from(tx.value.unwrap())
+    });
+    assert_eq!(total, wanted.to_string());
+}
+
+#[tokio::test]
+async fn an_index_of_the_first_version_is_brought_up_to_date_and_keeps_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index.sqlite");
+    let raw = Connection::open(&path).unwrap();
+    raw.execute_batch(include_str!("../../../migrations/sqlite/0001_tables.sql")).unwrap();
+    raw.pragma_update(None, "application_id", 0x7365_6374).unwrap();
+    raw.execute_batch(
+        "INSERT INTO meta VALUES ('schema_version', '1');
+         INSERT INTO blocks VALUES (5, NULL, NULL, 7, 0);",
+    )
+    .unwrap();
+    let error = SqliteReader::open(&path).unwrap_err();
+    assert!(error.to_string().contains("brings it up to date"), "{error}");
+    let sink = SqliteSink::open(&path).unwrap();
+    assert_eq!(sink.reader().meta().await.unwrap().schema_version, 2);
+    assert!(sink.row_at(5).await.unwrap().is_some());
+    raw.query_row("SELECT count(*) FROM amounts_sent", [], |row| row.get::<_, i64>(0)).unwrap();
 }

@@ -3,7 +3,7 @@
 
 use alloy_primitives::B256;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
-use secateur_core::Cursor;
+use secateur_core::{Cursor, Height};
 
 use super::columns::{self, Number, key};
 use super::{daily, failed};
@@ -82,36 +82,47 @@ pub(super) fn bind(connection: &mut Connection, identity: &Identity) -> Result<(
 /// Writes a batch.
 pub(super) fn commit(connection: &mut Connection, batch: &Batch) -> Result<(), IndexError> {
     let txn = begin(connection)?;
-    check_place(&txn, batch)?;
-    insert_rows(&txn, &batch.rows)?;
-    put_meta(&txn, "cursor", &cursor_to_json(batch.next)).map_err(failed)?;
+    let mut next = batch.next;
+    if let Some((first, cursor)) = again_from(&txn, batch)? {
+        // Some of it was written before: it is replaced, and the cursor does not go back.
+        super::refill::replace(&txn, first, batch)?;
+        if cursor.block_number > next.block_number {
+            next = cursor;
+        }
+    } else {
+        insert_rows(&txn, &batch.rows)?;
+        let blocks = batch.rows.blocks.len() as u64;
+        let raw = batch.raw_bytes.iter().sum();
+        daily::count(&txn, batch.at, "raw_bytes", raw).map_err(failed)?;
+        daily::count(&txn, batch.at, "blocks_ingested", blocks).map_err(failed)?;
+    }
+    put_meta(&txn, "cursor", &cursor_to_json(next)).map_err(failed)?;
     put_meta(&txn, "last_ingest_at", &batch.at.to_string()).map_err(failed)?;
     if let Some(head) = batch.head {
         put_meta(&txn, "last_head", &head.to_string()).map_err(failed)?;
     }
-    let blocks = batch.rows.blocks.len() as u64;
-    let raw = batch.raw_bytes.iter().sum();
-    daily::count(&txn, batch.at, "raw_bytes", raw).map_err(failed)?;
-    daily::count(&txn, batch.at, "blocks_ingested", blocks).map_err(failed)?;
     txn.commit().map_err(failed)
 }
 
-/// A batch begins at the cursor; if it does not, somebody else writes here too.
-fn check_place(txn: &Transaction<'_>, batch: &Batch) -> Result<(), IndexError> {
+/// Where a batch begins, and where the index is, if it begins below that. One that begins above is refused:
+/// it would leave a hole that no row in `gaps` names.
+fn again_from(
+    txn: &Transaction<'_>,
+    batch: &Batch,
+) -> Result<Option<(Height, Cursor)>, IndexError> {
     let first = batch.rows.blocks.first().map(|block| block.number);
-    if let (Some(cursor), Some(first)) = (cursor(txn)?, first)
-        && cursor.block_number != first
-    {
+    let (Some(cursor), Some(first)) = (cursor(txn)?, first) else { return Ok(None) };
+    if first > cursor.block_number {
         return Err(IndexError::sink(format!(
             "the index stands at block {}, the batch begins at block {first}; another worker \
              writes here. Stop one of them; the batch was not written",
             cursor.block_number
         )));
     }
-    Ok(())
+    Ok((first < cursor.block_number).then_some((first, cursor)))
 }
 
-fn insert_rows(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
+pub(super) fn insert_rows(txn: &Transaction<'_>, rows: &Rows) -> Result<(), IndexError> {
     let mut insert = txn
         .prepare_cached(
             "INSERT INTO blocks (number, hash, parent_hash, ts, tx_count)
@@ -205,12 +216,7 @@ pub(super) fn record_gap(
     next: Cursor,
 ) -> Result<(), IndexError> {
     let txn = begin(connection)?;
-    txn.execute(
-        "INSERT INTO gaps (block_from, block_to, reason, noted_at) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (block_from) DO UPDATE SET block_to = excluded.block_to",
-        params![Number(gap.block_from), Number(gap.block_to), gap.reason, Number(gap.noted_at)],
-    )
-    .map_err(failed)?;
+    super::refill::put_gap(&txn, gap)?;
     put_meta(&txn, "cursor", &cursor_to_json(next)).map_err(failed)?;
     txn.commit().map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! A controller's key, from a file that is its owner's alone.
+//! The key of a consumer or controller, from a file that is its owner's alone.
 
 use std::path::Path;
 use std::sync::Arc;

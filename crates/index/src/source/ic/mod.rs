@@ -15,14 +15,18 @@ use std::time::Duration;
 
 use candid::{CandidType, Deserialize, Principal};
 use ic_agent::{Agent, AgentError};
-use secateur_core::{BlockMeta, Cursor, ExportReply, Height, MAX_EXPORT_BYTES, Part, Strength};
+use secateur_core::{
+    BlockMeta, Cursor, ExportReply, Height, HoldKind, MAX_EXPORT_BYTES, Part, Strength,
+    format_duration,
+};
 use tokio::sync::OnceCell;
 
 pub use blocks::IcBlocks;
 
 use self::failure::{explain, is_unknown};
-use self::wire::{CursorOut, MetaIn, ReplyIn, Said, StatusIn, StrengthOut, decode};
-use super::{Source, SourceStatus};
+use self::wire::{CursorOut, MetaIn, PartOut, ReplyIn, Said, StatusIn, StrengthOut, decode};
+use super::grpc::{sha256_of, unregistered};
+use super::{ARCHIVE_HOLD, Source, SourceStatus};
 use crate::IndexError;
 
 /// What a source's address begins with.
@@ -43,7 +47,7 @@ pub struct IcOptions {
     /// Where the network answers. On this machine it is a network of one's own, which is asked for its
     /// key; anywhere else the key of the Internet Computer must have signed.
     pub url: String,
-    /// A controller's key (PEM), its owner's alone; without one nothing can be registered.
+    /// A consumer's or controller's key (PEM), its owner's alone; without one nothing can be acknowledged.
     pub identity: Option<PathBuf>,
     /// The longest wait for an answer.
     pub timeout: Duration,
@@ -124,7 +128,10 @@ impl IcSource {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) if is_unknown(&error) => Err(Failure::Unknown(explain(&error, method))),
             Ok(Err(error)) => Err(Failure::Other(explain(&error, method))),
-            Err(_) => Err(Failure::Other(IndexError::Timeout(format!("{method}: {limit:?}")))),
+            Err(_) => Err(Failure::Other(IndexError::Timeout(format!(
+                "{method}: {}",
+                format_duration(limit)
+            )))),
         }
     }
 
@@ -149,27 +156,43 @@ impl IcSource {
         Ok(self.ask(method, arg).await?)
     }
 
-    /// One change, which only a controller may ask for.
+    async fn state(&self) -> Result<StatusIn, IndexError> {
+        let said: Result<StatusIn, Said> =
+            self.query("get_prune_status", candid::encode_args(())).await?;
+        said.map_err(|said| said.explain(0))
+    }
+
+    /// Whether a hold of this name is there, as strong as this or stronger.
+    async fn has_hold(&self, kind: &HoldKind, wanted: StrengthOut) -> Result<bool, IndexError> {
+        let name = kind.to_string();
+        let enough = |has| has == StrengthOut::Hard || wanted == StrengthOut::Soft;
+        let holds = self.state().await?.holds;
+        Ok(holds.iter().any(|hold| hold.name == name && enough(hold.strength)))
+    }
+
+    /// One change, which only some may ask for: consumers acknowledge, controllers register.
     async fn update<T: CandidType + for<'d> Deserialize<'d>>(
         &self,
         method: &str,
         arg: Result<Vec<u8>, candid::Error>,
-    ) -> Result<T, IndexError> {
+    ) -> Result<T, Failure> {
         if self.options.identity.is_none() {
-            let reason = "a canister listens to its controllers only: name a file with a controller's key \
-                          (PEM) with --ic-identity, or leave --consumer out";
-            return Err(IndexError::Refused(reason.into()));
+            let reason = "a canister takes acknowledgements of its consumers and controllers only: name a \
+                          file with the key (PEM) of one with --ic-identity, or leave --consumer out";
+            return Err(Failure::Other(IndexError::Refused(reason.into())));
         }
-        let arg = arg.map_err(|error| unsendable(method, &error))?;
+        let arg = arg.map_err(|error| Failure::Other(unsendable(method, &error)))?;
         let call = self.agent.update(&self.options.canister, method).with_arg(arg).call_and_wait();
-        let ran = self.in_time(self.options.timeout.max(UPDATE), method, call).await;
-        match ran.map_err(IndexError::from) {
-            Ok(reply) => decode(method, &reply),
+        match self.in_time(self.options.timeout.max(UPDATE), method, call).await {
+            Ok(reply) => decode(method, &reply).map_err(Failure::Other),
             // Whoever may not is turned away at the door, without a word.
-            Err(IndexError::Refused(reason)) => Err(IndexError::Refused(format!(
-                "{reason} (only a controller of the canister may ask for it: is the key of --ic-identity one?)"
-            ))),
-            Err(error) => Err(error),
+            Err(Failure::Other(IndexError::Refused(reason))) => {
+                Err(Failure::Other(IndexError::Refused(format!(
+                    "{reason} (is the key of --ic-identity that of one of the canister's consumers or \
+                     controllers? A controller names consumers with set_consumer_principals)"
+                ))))
+            }
+            Err(failure) => Err(failure),
         }
     }
 
@@ -246,22 +269,39 @@ impl Source for IcSource {
     }
 
     async fn status(&self) -> Result<SourceStatus, IndexError> {
-        let arg = candid::encode_args(());
-        let said: Result<StatusIn, Said> = self.query("get_prune_status", arg).await?;
-        let status = said.map_err(|said| said.explain(0))?;
+        let status = self.state().await?;
         Ok(SourceStatus {
             chain_id: Some(status.chain_id),
             head: status.export_head,
             oldest: status.oldest_kept_block,
             pruned_before: status.pruned_before_block,
-            archived: None,
+            archived: status.archived,
+            store_id: None,
+            high_water_bytes: status.high_water_bytes,
+            waits_for_archive: status.draining
+                && status.binding_hold.as_deref() == Some(ARCHIVE_HOLD),
         })
     }
 
     async fn register(&self, consumer: &str, strength: Strength) -> Result<(), IndexError> {
-        let arg = candid::encode_args((consumer, StrengthOut::from(strength)));
-        let said: Result<(), Said> = self.update("register_consumer", arg).await?;
-        said.map_err(|said| said.explain(0))
+        let wanted = StrengthOut::from(strength);
+        let arg = candid::encode_args((consumer, wanted));
+        let refused = match self.update::<Result<(), Said>>("register_consumer", arg).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(said @ Said::Forbidden { .. })) => said.explain(0),
+            Ok(Err(said)) => return Err(said.explain(0)),
+            Err(Failure::Other(error @ IndexError::Refused(_))) => error,
+            Err(failure) => return Err(failure.into()),
+        };
+        if self.options.identity.is_none() {
+            return Err(refused);
+        }
+        // A consumer may acknowledge and not register: a controller has done that.
+        let kind = HoldKind::Export(consumer.to_owned());
+        if self.has_hold(&kind, wanted).await? {
+            return Ok(());
+        }
+        Err(unregistered(consumer, strength))
     }
 
     async fn ack_exported(&self, consumer: &str, height: Height) -> Result<(), IndexError> {
@@ -270,8 +310,22 @@ impl Source for IcSource {
         said.map(drop).map_err(|said| said.explain(height))
     }
 
-    /// A canister knows of no archive: there is nothing to tell it.
-    async fn ack_archived(&self, _part: &Part) -> Result<Option<Height>, IndexError> {
-        Ok(None)
+    /// A canister that has no such call, or whose parts hold nothing back from this worker without a key, is
+    /// told nothing.
+    async fn ack_archived(&self, part: &Part) -> Result<Option<Height>, IndexError> {
+        if self.options.identity.is_none() {
+            if self.has_hold(&HoldKind::Archive, StrengthOut::Soft).await? {
+                let reason = "the canister cuts nothing that is in no acknowledged part: name a file with the key \
+                              (PEM) of one of its consumers with --ic-identity";
+                return Err(IndexError::Refused(reason.into()));
+            }
+            return Ok(None);
+        }
+        let arg = candid::encode_one(PartOut::of(part, sha256_of(part)?));
+        match self.update::<Result<Option<u64>, Said>>("ack_archived", arg).await {
+            Ok(said) => said.map_err(|said| said.explain(part.first)),
+            Err(Failure::Unknown(_)) => Ok(None),
+            Err(failure) => Err(failure.into()),
+        }
     }
 }

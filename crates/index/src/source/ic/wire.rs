@@ -2,7 +2,9 @@
 //! worker. A canister that has only `get_head` and `export_blocks` can be read too.
 
 use candid::{CandidType, DecoderConfig, Deserialize, IDLArgs};
-use secateur_core::{BlockHash, BlockMeta, Chunk, Cursor, ExportReply, Height, Segment, Strength};
+use secateur_core::{
+    BlockHash, BlockMeta, Chunk, Cursor, ExportReply, Height, Part, Segment, Strength,
+};
 use serde_bytes::{ByteArray, ByteBuf};
 
 use crate::IndexError;
@@ -95,9 +97,50 @@ pub(super) struct StatusIn {
     pub(super) export_head: Option<u64>,
     pub(super) oldest_kept_block: Option<u64>,
     pub(super) pruned_before_block: Option<u64>,
+    /// Older canisters do not say it.
+    pub(super) archived: Option<u64>,
+    pub(super) high_water_bytes: Option<u64>,
+    pub(super) draining: bool,
+    pub(super) binding_hold: Option<String>,
+    pub(super) holds: Vec<HoldIn>,
 }
 
+/// A hold of the canister, as far as it is looked at.
 #[derive(CandidType, Deserialize)]
+pub(super) struct HoldIn {
+    pub(super) name: String,
+    pub(super) strength: StrengthOut,
+}
+
+/// An archive part as it is acknowledged.
+#[derive(CandidType)]
+pub(super) struct PartOut<'a> {
+    first: u64,
+    last: u64,
+    parent_hash: ByteArray<32>,
+    last_hash: ByteArray<32>,
+    provider: &'a str,
+    key: &'a str,
+    sha256: ByteArray<32>,
+    size: u64,
+}
+
+impl<'a> PartOut<'a> {
+    pub(super) fn of(part: &'a Part, sha256: [u8; 32]) -> Self {
+        Self {
+            first: part.first,
+            last: part.last,
+            parent_hash: ByteArray::new(part.parent_hash.0),
+            last_hash: ByteArray::new(part.last_hash.0),
+            provider: &part.locator.provider,
+            key: &part.locator.key,
+            sha256: ByteArray::new(sha256),
+            size: part.size,
+        }
+    }
+}
+
+#[derive(CandidType, Deserialize, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StrengthOut {
     Hard,
     Soft,
@@ -145,7 +188,7 @@ impl Said {
                 IndexError::InvalidCursor(says("it knows nothing of that"))
             }
             Self::Forbidden { reason } => IndexError::Refused(format!(
-                "{} (here: a controller's key is named with --ic-identity)",
+                "{} (here: the key of a consumer or controller is named with --ic-identity)",
                 says(&reason)
             )),
             Self::Refused { what, reason } => {
