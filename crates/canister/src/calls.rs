@@ -2,14 +2,16 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "arguments come decoded, by value")]
 
+use candid::Principal;
 use secateur_core::{MAX_EXPORT_BYTES, Segment};
-use secateur_store::StoreError;
+use secateur_store::{Settings, StoreError};
 use serde_bytes::{ByteArray, ByteBuf};
 
-use crate::access::controllers_only;
+use crate::access::{self, consumers_only, controllers_only};
 use crate::types::{
-    Appended, Block, BlockHead, BlockMeta, Cursor, Error, ExportReply, KeptBlock, MAX_TICK_OPS,
-    Piece, Plan, PruneOutcome, PrunePolicy, PruneStatus, Queued, StopReason, Strength, tx_id,
+    Appended, ArchivePart, Block, BlockHead, BlockMeta, Cursor, Error, ExportReply, KeptBlock,
+    MAX_TICK_OPS, Piece, Plan, PruneOutcome, PrunePolicy, PruneStatus, Queued, StopReason,
+    Strength, tx_id,
 };
 use crate::{append as pieces, state, work};
 
@@ -157,12 +159,16 @@ fn set_pruning_enabled(enabled: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prunes once, whether or not the kill switch is on: a tick, or so much of one; 0 is all of it. Policy
-/// and holds are obeyed. Where ids wait to be sealed that comes first, in a message of its own: then
+/// Prunes once, whether or not the kill switch is on: so many operations, and at most a tick; 0 is
+/// refused. Policy and holds are obeyed. Where ids wait to be sealed that comes first, in a message of its own: then
 /// nothing is cut, and `MaxOps` says that the next call goes on.
 #[ic_cdk::update]
 fn prune_now(max_ops: u64) -> Result<PruneOutcome, Error> {
     controllers_only()?;
+    if max_ops == 0 {
+        let reason = "max_ops is 0; name how many operations, a policy has its max_ops_per_tick";
+        return Err(Error::Refused { what: "prune_now".into(), reason: reason.into() });
+    }
     let outcome = state::with(|store| {
         if store.seal_due() && seals(store)? {
             let totals = secateur_core::Totals::default();
@@ -170,7 +176,7 @@ fn prune_now(max_ops: u64) -> Result<PruneOutcome, Error> {
         }
         // A message has no room for more than a tick.
         let most = store.policy().max_ops_per_tick.min(MAX_TICK_OPS);
-        let outcome = store.prune_now(if max_ops == 0 { most } else { max_ops.min(most) })?;
+        let outcome = store.prune_now(max_ops.min(most))?;
         Ok(PruneOutcome { totals: outcome.totals.into(), stop: outcome.stop.into() })
     })?;
     // It frees what was cut, and goes on with what is due.
@@ -214,8 +220,40 @@ fn remove_consumer(name: String) -> Result<bool, Error> {
 /// Says that a consumer has everything up to a height. What it has now is the answer.
 #[ic_cdk::update]
 fn ack_exported(name: String, height: u64) -> Result<u64, Error> {
-    controllers_only()?;
+    consumers_only()?;
     let acked = state::with(|store| store.ack_exported(&name, height))?;
     work::follow_up();
     Ok(acked)
+}
+
+/// Notes an archive part for ever: the archive hold moves as far as parts follow one another without a gap. The
+/// part's ends are compared with the blocks that are here. How far everything is archived is the answer.
+#[ic_cdk::update]
+fn ack_archived(part: ArchivePart) -> Result<Option<u64>, Error> {
+    consumers_only()?;
+    let archived = state::with(|store| store.ack_archived(&part.into()))?;
+    work::follow_up();
+    Ok(archived)
+}
+
+/// Whether nothing is cut that is in no acknowledged archive part.
+#[ic_cdk::update]
+fn set_archive_hold(held: bool) -> Result<(), Error> {
+    controllers_only()?;
+    state::with(|store| store.set_settings(Settings { archive_hold: held, ..store.settings() }))?;
+    work::schedule();
+    Ok(())
+}
+
+/// Who may acknowledge besides controllers; in place of those who might before.
+#[ic_cdk::update]
+fn set_consumer_principals(principals: Vec<Principal>) -> Result<(), Error> {
+    controllers_only()?;
+    Ok(state::with(|store| access::set_consumers(store, principals))?)
+}
+
+/// Who may acknowledge besides controllers.
+#[ic_cdk::query]
+fn get_consumer_principals() -> Result<Vec<Principal>, Error> {
+    Ok(state::with(access::consumers)?)
 }

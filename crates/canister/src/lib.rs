@@ -23,6 +23,8 @@ pub use types::*;
 /// The interface as the code has it, for tools that ask the wasm for it.
 #[allow(clippy::wildcard_imports, reason = "whatever the interface names")]
 mod interface {
+    use candid::Principal;
+
     use crate::*;
 
     ic_cdk::export_candid!();

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use ic_stable_structures::DefaultMemoryImpl;
 use secateur_core::PrunePolicy;
 use secateur_store::ground::stable::{self, StableArena, StableIndex};
-use secateur_store::{ClassTable, Clock, Family, Settings, Slices, Store, StoreConfig, StoreError};
+use secateur_store::{
+    ClassTable, Clock, Family, Layout as StoreLayout, Settings, Slices, Store, StoreConfig,
+    StoreError,
+};
 
-use crate::types::{InitArgs, MAX_TICK_OPS};
+use crate::access;
+use crate::types::{InitArgs, Layout, MAX_TICK_OPS, TICK_OPS};
 use crate::work;
 
 /// The store on stable memory.
@@ -20,6 +24,9 @@ const EPOCH_IDS: u64 = 1 << 16;
 /// Bytes of a region: an eighth of the smallest budget. The smaller they are the less of a budget is lost
 /// to the ones that are half empty; a canister has megabytes where a node has gigabytes.
 const REGION: u32 = 256 * 1024;
+
+/// Bytes of regions where each block has its own: doubling up to that.
+const CLASSES: [u32; 7] = [4 * 1024, 8 * 1024, 16 * 1024, 32 * 1024, 64 * 1024, 128 * 1024, REGION];
 
 /// What a message has room for. Ids that are not sealed are read back after an upgrade: no more than those
 /// of so many blocks, or so many bytes. The figures are measured (`docs/canister.md`).
@@ -63,14 +70,33 @@ fn store_id() -> [u8; 16] {
 fn create(args: InitArgs) -> Result<History, StoreError> {
     let ground = stable::open(DefaultMemoryImpl::default(), Family::History)?;
     let mut config = StoreConfig::new(args.chain_id, store_id());
-    config.classes = ClassTable::explicit(vec![REGION])?;
-    config.settings = Settings { epoch_ids: EPOCH_IDS, ..Settings::default() };
-    if let Some(policy) = args.policy {
-        config.policy = PrunePolicy::try_from(policy)?;
-    }
+    (config.layout, config.classes) = match args.layout.unwrap_or(Layout::Packed) {
+        Layout::Packed => (StoreLayout::Packed, ClassTable::explicit(vec![REGION])?),
+        Layout::PerBlock => (StoreLayout::PerBlock, ClassTable::explicit(CLASSES.to_vec())?),
+    };
+    config.settings = settings(&args);
+    config.pruning_enabled = args.pruning_enabled.unwrap_or(false);
+    config.policy = match args.policy {
+        Some(policy) => PrunePolicy::try_from(policy)?,
+        None => PrunePolicy { max_ops_per_tick: TICK_OPS, ..PrunePolicy::default() },
+    };
     let store = Store::create(ground, config, Arc::new(MessageClock))?;
-    store.set_pruning_enabled(args.pruning_enabled.unwrap_or(true))?;
+    if let Some(principals) = args.consumer_principals {
+        access::set_consumers(&store, principals)?;
+    }
     Ok(store)
+}
+
+fn settings(args: &InitArgs) -> Settings {
+    let usual = Settings { epoch_ids: EPOCH_IDS, ..Settings::default() };
+    Settings {
+        archive_hold: args.archive_hold.unwrap_or(usual.archive_hold),
+        challenge_blocks: args.challenge_blocks.unwrap_or(usual.challenge_blocks),
+        challenge_seconds: args.challenge_seconds.unwrap_or(usual.challenge_seconds),
+        consumer_expiry_blocks: args.consumer_expiry_blocks.unwrap_or(usual.consumer_expiry_blocks),
+        tombstone_bytes: args.tombstone_bytes.unwrap_or(usual.tombstone_bytes),
+        ..usual
+    }
 }
 
 fn open() -> Result<History, StoreError> {
@@ -105,5 +131,5 @@ fn post_upgrade() {
         ic_cdk::api::debug_print(format!("secateur: ids were not read back: {error}"));
     }
     // What the last version left in the middle goes on at once.
-    work::schedule();
+    work::schedule_prune();
 }

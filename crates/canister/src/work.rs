@@ -13,7 +13,8 @@ use secateur_store::StoreError;
 use crate::state;
 use crate::types::MAX_MILLIS;
 
-/// How often the canister looks where the policy names no time.
+/// How often the canister looks where the policy names no time: for steps that were lost, and for what a
+/// budget that drains waits for. Retention is pruned when the policy says, and at no other time.
 const LOOK: Duration = Duration::from_mins(10);
 /// A step that was to run at once and has not run after this time trapped.
 const LOST: Duration = Duration::from_secs(10);
@@ -33,8 +34,8 @@ impl Scheduled {
 }
 
 thread_local! {
-    /// Whether somebody rang since the last look.
-    static RUNG: Cell<bool> = const { Cell::new(false) };
+    /// Whether the next step prunes: somebody rang, or it is time.
+    static TICK: Cell<bool> = const { Cell::new(false) };
     /// The next step.
     static STEP: Cell<Option<Scheduled>> = const { Cell::new(None) };
     /// Looks that come with time.
@@ -45,7 +46,7 @@ thread_local! {
 
 /// The store's bell.
 pub(crate) fn ring() {
-    RUNG.set(true);
+    TICK.set(true);
 }
 
 /// Steps that failed or trapped since this version was installed.
@@ -60,7 +61,7 @@ fn failed() {
 /// After a call that may have left work: schedules it.
 pub(crate) fn follow_up() {
     let seals = state::with(|store| Ok(store.seal_due())).unwrap_or(false);
-    if RUNG.take() || seals || STEP.get().is_some_and(Scheduled::is_lost) {
+    if TICK.get() || seals || STEP.get().is_some_and(Scheduled::is_lost) {
         schedule();
     }
 }
@@ -78,8 +79,14 @@ pub(crate) fn arm() {
 /// Schedules a step if there is something for it to do. It is a message of its own: one that traps does
 /// not take this one with it.
 fn look() {
-    let due = state::with(|store| Ok(store.seal_due() || store.need_prune()?.need_prune));
-    if due.unwrap_or(true) || STEP.get().is_some_and(Scheduled::is_lost) {
+    let due = state::with(|store| {
+        let is_time = store.policy().trigger.millis().is_some() || store.is_draining();
+        if is_time && store.need_prune()?.need_prune {
+            TICK.set(true);
+        }
+        Ok(store.seal_due())
+    });
+    if due.unwrap_or(true) || TICK.get() || STEP.get().is_some_and(Scheduled::is_lost) {
         schedule();
     }
 }
@@ -97,6 +104,12 @@ pub(crate) fn schedule() {
     }
 }
 
+/// Schedules a step that prunes.
+pub(crate) fn schedule_prune() {
+    TICK.set(true);
+    schedule();
+}
+
 fn step() {
     STEP.set(None);
     match state::with(one_step) {
@@ -109,15 +122,19 @@ fn step() {
     }
 }
 
-/// Seals an epoch, or prunes once and frees what was cut. Whether there is more is the answer.
+/// Seals an epoch, or prunes once where that is asked for, and frees what was cut. Whether there is more is
+/// the answer: a budget that drains goes on at once, and retention waits for the next trigger.
 fn one_step(store: &state::History) -> Result<bool, StoreError> {
     let sealed = if store.seal_due() { store.seal_one() } else { Ok(false) };
     if let Ok(true) = sealed {
         return Ok(true);
     }
     // Where there is no room for a run there is all the more reason to cut.
-    if store.tick()?.is_some_and(|outcome| outcome.more()) {
-        return Ok(true);
+    if TICK.get() {
+        if store.tick()?.is_some_and(|outcome| outcome.drains_on()) {
+            return Ok(true);
+        }
+        TICK.set(false);
     }
     store.settle()?;
     sealed?;

@@ -1,27 +1,54 @@
 //! What the Candid interface speaks of. The names are those of every other interface.
 
+mod part;
 mod policy;
 mod status;
 
-use candid::{CandidType, Deserialize};
+use candid::{CandidType, Deserialize, Principal};
 use secateur_core as core;
 use secateur_core::{BlockHash, ExportError, LookupError, TxId};
 use secateur_store::{Queued as StoreQueued, StoreError};
 use serde_bytes::{ByteArray, ByteBuf};
 
+pub use part::ArchivePart;
 pub use policy::{ClockSource, PrunePolicy, Trigger};
-pub(crate) use policy::{MAX_MILLIS, MAX_TICK_OPS};
+pub(crate) use policy::{MAX_MILLIS, MAX_TICK_OPS, TICK_OPS};
 pub use status::{Cause, Hold, Plan, PruneOutcome, PruneStatus, StopReason, Totals};
 
 /// What a canister is installed with.
-#[derive(Debug, Clone, CandidType, Deserialize)]
+#[derive(Debug, Clone, Default, CandidType, Deserialize)]
 pub struct InitArgs {
     /// The chain whose history this will be.
     pub chain_id: u64,
     /// The policy to begin with.
     pub policy: Option<PrunePolicy>,
-    /// The kill switch; on unless it is said otherwise.
+    /// The kill switch; off unless it is said otherwise.
     pub pruning_enabled: Option<bool>,
+    /// Whether nothing is cut that is in no acknowledged archive part; off unless it is said otherwise.
+    pub archive_hold: Option<bool>,
+    /// Who may acknowledge besides controllers; nobody unless it is said otherwise.
+    pub consumer_principals: Option<Vec<Principal>>,
+    /// How bytes are laid into regions: packed unless it is said otherwise. It is fixed from then on.
+    pub layout: Option<Layout>,
+    /// Final blocks stay held so many blocks longer; 0 unless it is said otherwise.
+    pub challenge_blocks: Option<u64>,
+    /// Final blocks stay held so many seconds longer; 0 unless it is said otherwise.
+    pub challenge_seconds: Option<u64>,
+    /// A soft consumer that acknowledges nothing for so many blocks no longer holds; 50,000 unless it
+    /// is said otherwise.
+    pub consumer_expiry_blocks: Option<u64>,
+    /// What the filters of pruned blocks may take, so that their ids answer `Pruned`; 64 MiB unless it
+    /// is said otherwise, and with a budget never more than a hundredth of it.
+    pub tombstone_bytes: Option<u64>,
+}
+
+/// How bytes are laid into regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, CandidType, Deserialize)]
+pub enum Layout {
+    /// Blocks end to end in regions of one size.
+    Packed,
+    /// Each block in its own regions, by size class.
+    PerBlock,
 }
 
 /// Why a call has nothing to return. Nothing was changed.

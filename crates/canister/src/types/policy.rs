@@ -8,6 +8,9 @@ use secateur_core::{CoreError, Ratio};
 /// before them (`docs/canister.md`).
 pub(crate) const MAX_TICK_OPS: u64 = 20_000;
 
+/// Nominal operations of a message where nobody names a policy.
+pub(crate) const TICK_OPS: u64 = 5_000;
+
 /// The longest time between two looks.
 pub(crate) const MAX_MILLIS: u64 = 30 * 24 * 3600 * 1000;
 

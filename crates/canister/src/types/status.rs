@@ -108,6 +108,10 @@ pub struct Plan {
     pub used_after: u64,
     /// Messages that it would take.
     pub ticks: u64,
+    /// Blocks that a message of pruning cuts at most, of such as came last.
+    pub blocks_per_tick: Option<u64>,
+    /// Blocks that are appended between two ticks, as far as the chain's pace is known.
+    pub blocks_between_ticks: Option<u64>,
     /// Why it would stop.
     pub stop: StopReason,
     /// Every hold.
@@ -124,6 +128,8 @@ impl From<core::Plan> for Plan {
             used_before: plan.used_before,
             used_after: plan.used_after,
             ticks: plan.ticks,
+            blocks_per_tick: plan.pace.blocks_per_tick,
+            blocks_between_ticks: plan.pace.blocks_between_ticks,
             stop: plan.stop.into(),
             holds: plan.holds.iter().map(Into::into).collect(),
             binding_hold: plan.binding_hold,
@@ -167,6 +173,8 @@ pub struct PruneStatus {
     pub export_head: Option<u64>,
     /// The boundary, inclusive: everything at or below it is gone.
     pub pruned_before_block: Option<u64>,
+    /// Everything up to here is in acknowledged archive parts.
+    pub archived: Option<u64>,
     /// The oldest block that is here.
     pub oldest_kept_block: Option<u64>,
     /// Its timestamp.
@@ -207,6 +215,20 @@ pub struct PruneStatus {
     pub binding_hold: Option<String>,
     /// When the last prune ran, in seconds since 1970.
     pub last_prune_at: Option<u64>,
+    /// Mean bytes of a kept block.
+    pub bytes_per_block: u64,
+    /// Blocks that the budget holds at that rate.
+    pub budget_blocks: Option<u64>,
+    /// Seconds of chain time that the budget holds at the present rate.
+    pub budget_seconds: Option<u64>,
+    /// Seconds of chain time until high water at the present rate.
+    pub seconds_to_high_water: Option<u64>,
+    /// Blocks that a message of pruning cuts at most, of such as came last.
+    pub blocks_per_tick: Option<u64>,
+    /// Blocks that are appended between two ticks, as far as the chain's pace is known.
+    pub blocks_between_ticks: Option<u64>,
+    /// Blocks that retention does not keep and that are still here.
+    pub retention_behind_blocks: Option<u64>,
     /// Transactions that are queued.
     pub queued_transactions: u64,
     /// Cuts that wait to be freed.
@@ -229,6 +251,7 @@ impl PruneStatus {
             head: status.head,
             export_head: status.export_head,
             pruned_before_block: status.pruned_before_block,
+            archived: status.archived,
             oldest_kept_block: status.oldest_kept_block,
             oldest_kept_timestamp: status.oldest_kept_timestamp,
             estimated_kept_bytes: status.estimated_kept_bytes,
@@ -249,6 +272,13 @@ impl PruneStatus {
             holds: status.holds.iter().map(Into::into).collect(),
             binding_hold: status.binding_hold,
             last_prune_at: status.last_prune_at,
+            bytes_per_block: status.bytes_per_block,
+            budget_blocks: status.budget_blocks,
+            budget_seconds: status.budget_seconds,
+            seconds_to_high_water: status.seconds_to_high_water,
+            blocks_per_tick: status.pace.blocks_per_tick,
+            blocks_between_ticks: status.pace.blocks_between_ticks,
+            retention_behind_blocks: status.retention_behind_blocks,
             queued_transactions: status.queued_transactions,
             journal_entries: status.journal_entries,
             failed_steps,

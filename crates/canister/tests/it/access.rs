@@ -1,10 +1,11 @@
 //! Who may call what, and calls that make no sense.
 
 use candid::Principal;
-use secateur_canister::{Appended, Error, Strength};
+use secateur_canister::{Appended, Error, InitArgs, Strength};
 use serde_bytes::ByteArray;
 
 use crate::common::*;
+use crate::host::Host;
 
 /// Every call that changes something, with an argument that a controller could give.
 fn writes() -> Vec<(&'static str, Vec<u8>)> {
@@ -31,6 +32,9 @@ fn writes() -> Vec<(&'static str, Vec<u8>)> {
         ("register_consumer", encode(candid::encode_args(("reader", Strength::Hard)))),
         ("remove_consumer", encode(candid::encode_one("reader"))),
         ("ack_exported", encode(candid::encode_args(("reader", 1_u64)))),
+        ("ack_archived", encode(candid::encode_one(part(1, 3)))),
+        ("set_archive_hold", encode(candid::encode_one(false))),
+        ("set_consumer_principals", encode(candid::encode_one(vec![consumer()]))),
     ]
 }
 
@@ -74,6 +78,67 @@ fn update_name(line: &str) -> Option<String> {
     let (name, rest) = line.trim().split_once(" : (")?;
     let is_update = rest.contains("-> (") && !rest.ends_with("query;");
     is_update.then(|| name.to_owned())
+}
+
+/// An index needed a controller's key to acknowledge, and with it could do everything. A consumer's principal
+/// is let in for acknowledgements alone, until a controller takes it out of the list; an upgrade keeps it.
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn a_consumers_principal_acknowledges_and_may_nothing_else_also_after_an_upgrade() {
+    let mut host = installed(None);
+    append_up_to(&mut host, 3);
+    let listed = |host: &mut Host| -> Vec<Principal> {
+        host.query::<Result<Vec<Principal>, Error>>("get_consumer_principals", ()).unwrap().unwrap()
+    };
+    let set = |host: &mut Host, list: Vec<Principal>| -> Result<(), Error> {
+        host.update(controller(), "set_consumer_principals", (list,)).unwrap()
+    };
+    let registered: Result<(), Error> =
+        host.update(controller(), "register_consumer", ("reader", Strength::Hard)).unwrap();
+    registered.unwrap();
+    assert_eq!(listed(&mut host), []);
+    set(&mut host, vec![consumer(), consumer()]).unwrap();
+    host.upgrade(wasm(), controller()).unwrap();
+    assert_eq!(listed(&mut host), [consumer()]);
+
+    for (method, arg) in writes() {
+        let may = method.starts_with("ack_");
+        assert_eq!(host.is_let_in(consumer(), method), may, "{method}");
+        let image = host.image();
+        let ran = host.update_raw(consumer(), method, &arg).unwrap();
+        let done = candid::decode_one::<Result<candid::Reserved, Error>>(&ran.reply).unwrap();
+        if may {
+            assert!(done.is_ok(), "{method}: {done:?}");
+        } else {
+            assert!(matches!(done, Err(Error::Forbidden { .. })), "{method}");
+            assert_eq!(host.image(), image, "{method}");
+        }
+    }
+    let refused = set(&mut host, vec![Principal::anonymous()]);
+    assert!(matches!(&refused, Err(Error::Refused { reason, .. }) if reason.contains("anonymous")));
+    assert!(!host.is_let_in(Principal::anonymous(), "ack_exported"));
+    let crowd = (0..65).map(|n| Principal::self_authenticating([n; 32])).collect();
+    assert!(matches!(set(&mut host, crowd), Err(Error::Refused { .. })));
+    assert_eq!(listed(&mut host), [consumer()], "what is refused changes nothing");
+    set(&mut host, Vec::new()).unwrap();
+    assert!(!host.is_let_in(consumer(), "ack_exported"));
+}
+
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn consumers_and_the_archive_hold_can_be_chosen_at_the_installation() {
+    let mut host = Host::new(wasm(), vec![controller()]);
+    let args = InitArgs {
+        chain_id: 7,
+        archive_hold: Some(true),
+        consumer_principals: Some(vec![consumer()]),
+        ..InitArgs::default()
+    };
+    host.init(controller(), &args).unwrap();
+    assert!(host.is_let_in(consumer(), "ack_archived"));
+    append_up_to(&mut host, 3);
+    let holds = status(&mut host).holds;
+    assert!(holds.iter().any(|hold| hold.name == "archive" && hold.active), "{holds:?}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use candid::Principal;
 use secateur_canister::{
-    Appended, Block, BlockHead, BlockMeta, Error, InitArgs, Piece, PrunePolicy, PruneStatus,
+    Appended, ArchivePart, Block, BlockHead, BlockMeta, Error, InitArgs, Piece, PrunePolicy,
+    PruneStatus,
 };
 use secateur_core::{Height, TxId, TxIndexEntry, push_receipt, push_tx_index};
 use serde_bytes::{ByteArray, ByteBuf};
@@ -37,16 +38,28 @@ pub fn stranger() -> Principal {
     Principal::self_authenticating([8; 32])
 }
 
-/// A policy with a budget that begins to cut at once.
+/// One that may be made a consumer.
+pub fn consumer() -> Principal {
+    Principal::self_authenticating([9; 32])
+}
+
+/// A policy with a budget that begins to cut at once, and a canister's usual operations.
 pub fn policy(target_bytes: u64) -> PrunePolicy {
-    PrunePolicy { target_bytes, ..secateur_core::PrunePolicy::default().into() }
+    let usual = secateur_core::PrunePolicy::default().into();
+    PrunePolicy { target_bytes, max_ops_per_tick: 5_000, ..usual }
 }
 
 /// A canister that is installed and has no block.
 pub fn installed(policy: Option<PrunePolicy>) -> Host {
+    // A canister starts with pruning off.
+    let pruning_enabled = Some(true);
+    installed_with(&InitArgs { policy, pruning_enabled, chain_id: 7, ..InitArgs::default() })
+}
+
+/// The same, installed as these say.
+pub fn installed_with(args: &InitArgs) -> Host {
     let mut host = Host::new(wasm(), vec![controller()]);
-    let args = InitArgs { chain_id: 7, policy, pruning_enabled: None };
-    host.init(controller(), &args).unwrap();
+    host.init(controller(), args).unwrap();
     host.settle();
     host
 }
@@ -93,6 +106,20 @@ pub fn meta(height: Height) -> BlockMeta {
         hash: ByteArray::new(id(height, 1)),
         parent_hash: ByteArray::new(id(height - 1, 1)),
         timestamp: 1_700_000_000 + height,
+    }
+}
+
+/// An archive part of these blocks.
+pub fn part(first: Height, last: Height) -> ArchivePart {
+    ArchivePart {
+        first,
+        last,
+        parent_hash: meta(first).parent_hash,
+        last_hash: meta(last).hash,
+        provider: "s3://archive".into(),
+        key: format!("chain=7/{first}-{last}"),
+        sha256: ByteArray::new([5; 32]),
+        size: 1_000,
     }
 }
 

@@ -21,6 +21,19 @@ fn the_interface_that_is_written_down_is_the_one_that_the_wasm_has() {
     assert!(written == has, "SECATEUR_TEST_WRITE_DID=1 writes it anew:\n{has}");
 }
 
+#[test]
+#[ignore = "needs the wasm: make canister"]
+fn a_height_that_is_not_known_has_no_sample() {
+    let mut host = installed(None);
+    let text: Result<String, Error> = host.query("metrics", ()).unwrap();
+    let text = text.unwrap();
+    for absent in ["head_height", "pruned_before_height", "oldest_kept_height", "budget_blocks"] {
+        assert!(!text.contains(&format!("secateur_canister_{absent}")), "{text}");
+    }
+    assert!(!text.contains("last_prune_timestamp_seconds"), "{text}");
+    assert!(text.contains("\nsecateur_canister_used_bytes 0\n"), "{text}");
+}
+
 /// A request with everything that a gateway puts into it.
 #[derive(CandidType, Deserialize)]
 struct GatewayRequest {
@@ -64,6 +77,8 @@ fn metrics_come_over_http_and_by_a_call() {
     assert!(text.contains("\nsecateur_canister_head_height 5\n"), "{text}");
     assert!(text.contains("\nsecateur_canister_target_bytes 2097152\n"), "{text}");
     assert!(text.contains("# TYPE secateur_canister_used_bytes gauge"), "{text}");
+    assert!(text.contains("\nsecateur_canister_budget_blocks "), "{text}");
+    assert!(text.contains("\nsecateur_canister_estimated_kept_bytes "), "{text}");
     let called: Result<String, Error> = host.query("metrics", ()).unwrap();
     assert_eq!(called.unwrap(), text);
     assert_eq!(get(&mut host, "GET", "/").status_code, 404);
@@ -73,7 +88,7 @@ fn metrics_come_over_http_and_by_a_call() {
 #[test]
 #[ignore = "needs the wasm: make canister"]
 fn stable_memory_of_another_program_or_of_a_newer_version_is_refused_and_kept() {
-    let args = InitArgs { chain_id: 7, policy: None, pruning_enabled: None };
+    let args = InitArgs { chain_id: 7, ..InitArgs::default() };
     let mut ours = installed(None);
     append_up_to(&mut ours, 3);
     let image = ours.image();
