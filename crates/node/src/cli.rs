@@ -13,6 +13,7 @@ pub(crate) use blob::{BlobArgs, BlobVerb, RecordsVerb};
 pub(crate) use utxo::{UtxoArgs, UtxoServeArgs, UtxoVerb};
 
 use crate::exit::{self, Exit};
+use crate::ui::log;
 
 /// Keeps a blockchain node's data inside a byte budget, never deletes what is still needed, and
 /// keeps whatever it deleted findable.
@@ -85,10 +86,11 @@ pub(crate) struct DemoArgs {
     /// The seed of a new demo's chain [default: 1]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(0..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
-    /// Where HTTP, JSON-RPC and metrics listen [default: 127.0.0.1:7740, or any free port]
+    /// Where HTTP, JSON-RPC and metrics listen; it must be free [default: 127.0.0.1:7740, or any free
+    /// port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Where gRPC listens [default: 127.0.0.1:7741, or any free port]
+    /// Where gRPC listens; it must be free [default: 127.0.0.1:7741, or any free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
     /// Only the history: no index, no archive, no blobs and no UTXO records, and pruning waits for
@@ -139,7 +141,7 @@ pub(crate) struct ServiceArgs {
     /// The first slot of new blobs: a number, or `finalized` [default: finalized]
     #[arg(long, value_name = "SLOT")]
     pub(crate) beacon_start: Option<String>,
-    /// The byte budget of the history, such as 64GiB; 0 means none
+    /// The byte budget of the history, such as 64G (GiB); 0 means none
     #[arg(long, value_name = "BYTES")]
     pub(crate) budget: Option<String>,
     /// The chain's number, for a new data directory
@@ -167,6 +169,28 @@ pub(crate) enum IndexVerb {
         #[arg(long, value_name = "SINK")]
         to: Option<String>,
     },
+    /// Fill blocks below the cursor again: gaps, logs that are wanted since, rows to be decoded anew
+    Backfill(Box<BackfillArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackfillArgs {
+    /// `first..last`, both included; `first..` means up to the cursor; `gaps` means all that `gaps` lists
+    pub(crate) range: String,
+    /// Where blocks come from [default: the node, and what it has cut from the archive if one is named]
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) from: Option<FillFrom>,
+    #[command(flatten)]
+    pub(crate) args: IndexArgs,
+}
+
+/// Where a backfill has its blocks from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum FillFrom {
+    /// The node (`--source`) alone
+    Node,
+    /// The parts of the archive (`--archive`, or an archive as `--source`) alone
+    Archive,
 }
 
 /// What an index can be told on the command line; nearly all of it is in the configuration too.
@@ -218,12 +242,13 @@ pub(crate) struct IndexArgs {
     /// Where the network of an ic:// source answers [default: <https://icp-api.io>]
     #[arg(long, value_name = "URL")]
     pub(crate) ic_url: Option<String>,
-    /// A file with a controller's key (PEM) for an ic:// source, readable by its owner alone
+    /// A file with the key (PEM) of a consumer or controller of an ic:// source, readable by its owner
+    /// alone
     #[arg(long, value_name = "FILE")]
     pub(crate) ic_identity: Option<String>,
-    /// Days that rows are kept; 0 means for ever [default: 90]
-    #[arg(long, value_name = "N")]
-    pub(crate) retention_days: Option<u32>,
+    /// How long rows are kept, such as 90d; 0 means for ever [default: 90d]
+    #[arg(long, value_name = "DAYS")]
+    pub(crate) retention_days: Option<String>,
     /// Keep logs of this contract, or of `all`; may come again
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) log_address: Vec<String>,
@@ -312,6 +337,10 @@ pub(crate) enum ArchiveVerb {
         /// The data directory; it is made if it is missing
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
+        /// The byte budget of a new data directory, such as 64G (GiB); its regions suit it
+        /// [default: `policy.target_bytes`, or none]
+        #[arg(long, value_name = "BYTES")]
+        budget: Option<String>,
     },
     /// List the heights that are in no part
     Gaps {
@@ -363,7 +392,7 @@ pub(crate) enum Switch {
 pub(crate) enum PolicyVerb {
     /// Print the policy in force
     Show,
-    /// Change one or more keys, all or none: `target_bytes=64MiB retain_days=14`
+    /// Change one or more keys, all or none: `target_bytes=64MiB retain_days=14d`
     Set {
         /// What to change
         #[arg(required = true, value_name = "KEY=VALUE")]
@@ -439,9 +468,12 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     Cli::try_parse().map_err(|error| {
         let mistake = error.use_stderr();
+        let text = error.render().to_string();
+        let text = text.trim().trim_start_matches("error: ");
         if mistake && std::env::args_os().any(|arg| arg == "--json") {
-            let text = error.render().to_string();
-            exit::print_json(text.trim().trim_start_matches("error: "), Exit::Usage);
+            exit::print_json(text, Exit::Usage);
+        } else if mistake && log::is_json_asked_for() {
+            log::write_json(text, Some(Exit::Usage.code()));
         } else if error.print().is_err() {
             // Nobody reads; the code still tells.
         }

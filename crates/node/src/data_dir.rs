@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use secateur_store::ground::disk::{
     ARENA_FILE, DiskStore, FsVolume, INDEX_FILE, RESERVE_BYTES, open_ground, sync_ancestors,
 };
-use secateur_store::{Sabotage, StoreConfig, StoreError, SystemClock};
+use secateur_store::{ClassTable, Sabotage, StoreConfig, StoreError, SystemClock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::NodeError;
@@ -119,6 +119,17 @@ impl Claimed {
     /// The chain that the directory is for.
     pub(crate) fn chain_id(&self) -> u64 {
         self.chain_id
+    }
+
+    /// The classes of a new store: regions that suit its budget, or the disk where that has less.
+    pub(crate) fn classes_for(&self, target_bytes: u64) -> ClassTable {
+        let free = rustix::fs::statvfs(&self.path)
+            .map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        ClassTable::for_budget(match target_bytes {
+            0 if free == u64::MAX => 0,
+            0 => free.max(1),
+            target => target.min(free).max(1),
+        })
     }
 
     /// Opens the store, if there is one; an unfinished creation is none.

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::config::Unsound;
 use crate::exit::Exit;
 use crate::ui::words::plural;
 
@@ -14,6 +15,12 @@ pub(crate) enum NodeError {
          SECATEUR_DATA, or make one with `secateur demo`", .0.display()
     )]
     Missing(PathBuf),
+    /// A directory without a node that runs.
+    #[error(
+        "no node is running on {}; nothing was changed. Start one with `secateur --data {} node`, or name \
+         the source with --source http://host:port", .0.display(), .0.display()
+    )]
+    NoNode(PathBuf),
     #[error("{} is not a directory; nothing was changed", .0.display())]
     NotADirectory(PathBuf),
     #[error(
@@ -90,6 +97,9 @@ pub(crate) enum NodeError {
     NotConfirmed(&'static str),
     #[error("{}", unchanged(.0))]
     Usage(String),
+    /// All that is wrong with a configuration.
+    #[error("{0}")]
+    Unsound(Box<Unsound>),
     #[error("{}", unchanged(.0))]
     Refused(String),
     #[error("{}", unchanged(.0))]
@@ -116,6 +126,9 @@ pub(crate) enum NodeError {
     /// A part of what was wanted was written.
     #[error("{0}. To have the rest, archive it first and restore again: it goes on behind them")]
     Restored(String),
+    /// A part of a range was filled.
+    #[error("{0}; the others are written")]
+    NotFilled(String),
     #[error("the archive is not whole: {}, above{hint}", plural(*found, "finding"))]
     ArchiveDamaged { found: u64, hint: &'static str },
     #[error(
@@ -164,6 +177,7 @@ impl NodeError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Missing(_)
+            | Self::NoNode(_)
             | Self::NotADirectory(_)
             | Self::ForeignDirectory(_)
             | Self::NewerDirectory { .. }
@@ -177,6 +191,7 @@ impl NodeError {
             | Self::Unanswered(_)
             | Self::ThreadDied(_) => Exit::Failed,
             Self::NeedsYes(_) | Self::Usage(_) => Exit::Usage,
+            Self::Unsound(unsound) => unsound.exit(),
             Self::BadFile { .. }
             | Self::ChainMismatch { .. }
             | Self::NoHistory(_)
@@ -185,7 +200,7 @@ impl NodeError {
             | Self::Damaged { .. } => Exit::Corrupt,
             Self::DiskFull(_) => Exit::DiskFull,
             Self::Database(_) => Exit::Sink,
-            Self::Pruned(_) => Exit::Pruned,
+            Self::Pruned(_) | Self::NotFilled(_) => Exit::Pruned,
             Self::Locked { .. } | Self::NotUp { .. } => Exit::Locked,
             Self::Refused(_) => Exit::Refused,
             Self::Archive(_)

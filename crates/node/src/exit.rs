@@ -15,6 +15,7 @@ use secateur_store::StoreError;
 use secateur_utxo::UtxoError;
 
 use crate::error::{NodeError, UNCHANGED};
+use crate::ui::log;
 use secateur_evm::EvmError;
 
 /// How the process ends.
@@ -152,6 +153,7 @@ fn of_sidecar(error: &SidecarError) -> Option<Exit> {
         SidecarError::Refused { .. }
         | SidecarError::TooManyUndecided { .. }
         | SidecarError::MayNotSign { .. }
+        | SidecarError::NoIdentity { .. }
         | SidecarError::RoundConflict { .. }
         | SidecarError::DecidedOtherwise { .. }
         | SidecarError::RecordConflict { .. } => Exit::Refused,
@@ -235,6 +237,8 @@ pub(crate) fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     let causes = causes(error);
     if json {
         print_json(&causes.join(": "), exit);
+    } else if !log::is_for_people() {
+        log::write_json(&causes.join(": "), Some(exit.code()));
     } else {
         print_line(&format!("error: {}", causes.join("\n  because: ")));
     }
@@ -273,8 +277,13 @@ pub(crate) fn quiet_index_panics() {
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let in_index = panic.location().is_some_and(|place| place.file().contains("/redb-"));
-        if !in_index {
+        if in_index {
+            return;
+        }
+        if log::is_for_people() {
             shown(panic);
+        } else {
+            log::write_json(&panic.to_string(), None);
         }
     }));
 }
@@ -319,6 +328,10 @@ mod tests {
         let source = Box::new(UtxoError::Store { reason: "x".into(), retryable: true });
         let interrupted = UtxoError::Interrupted { height: 1, deleted: 2, source };
         assert_eq!(wrap(interrupted), Exit::Sink);
+        let source = Box::new(UtxoError::NoWrites { reason: "stop_writes".into() });
+        let full = UtxoError::Interrupted { height: 1, deleted: 0, source };
+        assert_eq!(wrap(full), Exit::DiskFull, "a cut is a write, and a namespace took no more");
+        assert_eq!(wrap(UtxoError::Foreign { reason: "x".into() }), Exit::Refused);
         assert_eq!(wrap(SqlError::Refused("x".into()).into()), Exit::Refused);
     }
 

@@ -5,6 +5,7 @@
 //! deliberately does not: any decision about what is kept or cut. That is in `secateur-core` and
 //! `secateur-store`, and this crate only asks.
 
+mod agreed;
 mod blobs;
 mod cli;
 mod commands;
@@ -36,6 +37,7 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    ui::log::is_json(ui::log::is_json_asked_for());
     exit::quiet_index_panics();
     let cli = match cli::parse() {
         Ok(cli) => cli,

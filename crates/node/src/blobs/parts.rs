@@ -57,21 +57,15 @@ fn provider(place: &BlobPlace) -> Result<Arc<dyn Provider>, anyhow::Error> {
             gateway,
             token_file,
             ca_file,
-            bucket,
-            folder,
             allow_http,
             timeout_seconds,
+            // Refused where the configuration is read.
+            bucket: _,
+            folder: _,
         } => {
-            let access = match (bucket, folder) {
-                (Some(bucket), folder) => Access::Private { bucket, folder },
-                (None, None) => Access::Public,
-                (None, Some(_)) => {
-                    return Err(NodeError::Usage("folder needs a bucket".into()).into());
-                }
-            };
             let timeout = Duration::from_secs(timeout_seconds);
             let options = LoadS3Options {
-                access,
+                access: Access::Public,
                 token_file,
                 ca_file,
                 timeout,

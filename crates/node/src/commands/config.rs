@@ -1,14 +1,15 @@
 //! `config check | show`: whether the configuration is sound, and where each value came from.
 
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::agreed::{self, InForce};
 use crate::cli::ConfigVerb;
-use crate::config::{self, Config, Key, Value};
-use crate::http::tls;
-use crate::indexer::check_local;
-use crate::security::{Tokens, check_address, check_bind, new_token};
+use crate::config::{self, Config, Key, Starts, Value};
+use crate::data_dir::{DEFAULT_DATA, chain_of};
+use crate::desk::Desk;
 use crate::ui::{Sheet, Ui};
 
 #[derive(Debug, Serialize)]
@@ -18,46 +19,54 @@ struct Row<'a> {
     from: String,
     variable: String,
     help: &'static str,
+    /// The value in force, where it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force: Option<String>,
+    /// Why it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
-struct Sound {
+struct Sound<'a> {
     sound: bool,
+    /// The file that was read, if one was.
+    file: Option<&'a Path>,
 }
 
-pub(crate) fn run(verb: &ConfigVerb, ui: Ui) -> Result<(), anyhow::Error> {
+pub(crate) fn run(verb: &ConfigVerb, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         ConfigVerb::Check(args) => {
             let layers = config::layers(args)?;
-            let config = Config::of(&layers)?;
-            config::check_index(&layers)?;
-            check_bind(&config)?;
-            check_address(&config, "utxo.listen", config.utxo.listen)?;
-            check_local("utxo.http", config.utxo.http)?;
-            check_files(&config)?;
-            ui.answer(&Sound { sound: true }, || "the configuration is sound\n".into())
+            config::checked(&layers, Starts::Any)?;
+            let file = layers.file_read();
+            ui.answer(&Sound { sound: true, file }, || {
+                format!("the configuration is sound ({})\n", config::shown_file(file))
+            })
         }
         ConfigVerb::Show(args) => {
-            let layers = config::layers(args)?;
-            let rows: Vec<Row<'_>> = layers.all().map(|(key, value)| row(key, value)).collect();
+            let layers = config::layers(args)?.sound()?;
+            let mut rows: Vec<Row<'_>> = layers.all().map(|(key, value)| row(key, value)).collect();
+            if let Some(in_force) = in_force(named, &Config::of(&layers)?, ui)? {
+                for row in &mut rows {
+                    let differs = in_force.iter().find(|differs| differs.key == row.key);
+                    row.in_force = differs.map(|differs| differs.value.clone());
+                    row.because = differs.map(|differs| differs.because);
+                }
+            }
             ui.answer(&rows, || {
                 let mut sheet = Sheet::default();
-                for Row { key, value, from, .. } in &rows {
+                for Row { key, value, from, in_force, because, .. } in &rows {
                     let value = if value.is_empty() { "(unset)" } else { value.as_ref() };
                     sheet.line(format_args!("{key:<28} {value:<24} {from}"));
+                    if let (Some(in_force), Some(because)) = (in_force, because) {
+                        sheet.line(format_args!("{:<28} {in_force:<24} in force: {because}", ""));
+                    }
                 }
                 sheet.finish()
             })
         }
     }
-}
-
-/// Reads the files that a node reads when it starts.
-fn check_files(config: &Config) -> Result<(), anyhow::Error> {
-    Tokens::read(&config.auth, config.sidecar.mesh.token_file.as_deref(), &new_token()?)?;
-    crate::blobs::identity(&config.sidecar)?;
-    config.tls.as_ref().map(tls::read).transpose()?;
-    Ok(())
 }
 
 /// A value as it may be shown: an address without its user and password.
@@ -91,6 +100,30 @@ fn row<'a>(key: &'static Key, value: &'a Value) -> Row<'a> {
         from: value.origin.to_string(),
         variable: key.variable(),
         help: key.help,
+        in_force: None,
+        because: None,
+    }
+}
+
+/// The policy values in force in the data directory that the configuration contradicts, if there
+/// is a directory.
+fn in_force(
+    named: Option<PathBuf>,
+    config: &Config,
+    ui: Ui,
+) -> Result<Option<Vec<InForce>>, anyhow::Error> {
+    let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
+    if chain_of(&path)?.is_none() {
+        return Ok(None);
+    }
+    let asked = Desk::open(&path).and_then(|desk| desk.policy());
+    match asked {
+        Ok(policy) => Ok(Some(agreed::in_force(&path, config, &policy)?)),
+        Err(error) => {
+            let place = path.display();
+            ui.note(&format!("what is in force in {place} is not known: {error:#}\n"))?;
+            Ok(None)
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
-use secateur_core::{ExplainBlock, ExplainTx, Height, Locator, LookupError, Report, format_bytes};
+use secateur_core::{
+    CutTx, ExplainBlock, ExplainTx, Height, Locator, LookupError, Report, format_bytes,
+};
 
 use super::blob;
 use crate::cli::ExplainVerb;
@@ -91,6 +93,20 @@ fn pruned_by(sheet: &mut Sheet, report: Option<&Report>) {
         );
 }
 
+/// When a pruned transaction went, why, and where it is.
+fn gone(sheet: &mut Sheet, cut: &CutTx) {
+    let CutTx { first, last, report, locator } = cut;
+    if first == last {
+        sheet.row("block", count(*first));
+    } else {
+        sheet.row("block", format_args!("one of {} to {}", count(*first), count(*last)));
+    }
+    pruned_by(sheet, report.as_ref());
+    if let Some(Locator { provider, key }) = locator {
+        sheet.row("archived", format_args!("{provider}/{key}"));
+    }
+}
+
 fn transaction(story: &ExplainTx) -> String {
     let mut sheet = Sheet::default();
     match story {
@@ -101,7 +117,7 @@ fn transaction(story: &ExplainTx) -> String {
                 .gap();
             block(&mut sheet, *height, in_block);
         }
-        ExplainTx::Absent { tx_id, answer } => {
+        ExplainTx::Absent { tx_id, answer, cut } => {
             sheet.line(format_args!("transaction {tx_id}"));
             match answer {
                 LookupError::Pruned { pruned_before_block } => sheet.line(format_args!(
@@ -118,6 +134,9 @@ fn transaction(story: &ExplainTx) -> String {
                     sheet.line("is not here: the store has no block")
                 }
             };
+            if let Some(cut) = cut {
+                gone(&mut sheet, cut);
+            }
         }
     }
     sheet.finish()

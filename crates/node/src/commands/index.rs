@@ -1,8 +1,8 @@
 //! `index`: pulls a node's history into a sink, and into an archive beside it, until it is told to
-//! stop; `index promote` moves an index to PostgreSQL.
+//! stop; `index promote` moves an index to PostgreSQL, `index backfill` fills blocks of it again.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -13,12 +13,12 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::archive::parse_range;
 use super::node::start_log;
-use crate::cli::{IndexArgs, IndexCommand, IndexVerb};
-use crate::config::{self, Layers, Log};
-use crate::data_dir::DEFAULT_DATA;
+use crate::cli::{BackfillArgs, FillFrom, IndexArgs, IndexCommand, IndexVerb};
+use crate::config::{self, Layers, Log, Starts};
 use crate::error::NodeError;
-use crate::indexer::{self, Done, Look, RowsInto, no_password};
+use crate::indexer::{self, Done, Look, RowsInto, Wanted, no_password};
 use crate::ui::words::{count, height, plural};
 use crate::ui::{Progress, Sheet, Ui};
 
@@ -27,7 +27,7 @@ const IMPATIENT: i32 = 130;
 
 pub(crate) fn run(
     command: IndexCommand,
-    named: Option<PathBuf>,
+    named: Option<&Path>,
     ui: Ui,
 ) -> Result<(), anyhow::Error> {
     match command.verb {
@@ -35,15 +35,16 @@ pub(crate) fn run(
             let layers = config::base(command.args.config.as_deref())?;
             promote(&from, &target(to, &layers)?, ui)
         }
+        Some(IndexVerb::Backfill(fill)) => backfill(&fill, named, ui),
         None => work(&command.args, named, ui),
     }
 }
 
-fn work(args: &IndexArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
+fn work(args: &IndexArgs, named: Option<&Path>, ui: Ui) -> Result<(), anyhow::Error> {
     let layers = config::index_layers(args)?;
+    config::checked(&layers, Starts::Index)?;
     start_log(&Log::of(&layers)?)?;
-    let data = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
-    let job = config::job(&layers, args, &data)?;
+    let job = config::job(&layers, args, named)?;
     let archive = job.archive.as_ref().map(|to| to.place.url.to_string());
     let look = Arc::new(Look::new(ui, &job.source, archive));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -97,9 +98,50 @@ fn text(done: &Done) -> String {
             }
             None => sheet.row("logs", which),
         };
+    } else {
+        sheet.row("logs", "none (--log-address, --log-topic)");
+    }
+    match done.retention_days {
+        Some(days) => sheet.row("retention", format_args!("{days} days")),
+        None => sheet.row("retention", "for ever"),
+    };
+    if let Some(first) = done.begins_at {
+        let told = "the source had nothing below (a row in `gaps`)";
+        sheet.row("begins", format_args!("block {}; {told}", count(first)));
     }
     sheet.row("index", format_bytes(done.sink_bytes));
     sheet.finish()
+}
+
+fn backfill(fill: &BackfillArgs, named: Option<&Path>, ui: Ui) -> Result<(), anyhow::Error> {
+    let layers = config::index_layers(&fill.args)?;
+    start_log(&Log::of(&layers)?)?;
+    let wanted = match fill.range.trim() {
+        "gaps" => Wanted::Gaps,
+        range => {
+            let (first, last) = parse_range(range)?;
+            Wanted::Blocks(first, last)
+        }
+    };
+    // What comes from an archive needs no node.
+    let data = named.filter(|_| fill.from != Some(FillFrom::Archive));
+    let job = config::job(&layers, &fill.args, data)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("secateur-index")
+        .build()
+        .context("starting the threads that fill")?;
+    let progress = Arc::new(parking_lot::Mutex::new(Progress::start(ui, "backfill")));
+    let shown = Arc::clone(&progress);
+    let filled = runtime.block_on(async {
+        let stop = stop_on_signals()?;
+        let at = Arc::new(move |done, total| shown.lock().at(done, total));
+        Box::pin(indexer::backfill(&job, fill.from, wanted, stop, at)).await
+    });
+    drop(progress);
+    let filled = filled?;
+    ui.answer(&filled, || filled.text())?;
+    filled.whole()
 }
 
 /// What was moved.

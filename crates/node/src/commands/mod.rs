@@ -16,6 +16,8 @@ mod status;
 mod utxo;
 mod verify;
 
+pub(crate) use policy::changes as policy_changes;
+
 use std::path::PathBuf;
 
 use clap::CommandFactory as _;
@@ -35,11 +37,11 @@ pub(crate) fn run(cli: Cli) -> Result<(), anyhow::Error> {
     match cli.command {
         Command::Demo(args) => demo::run(&args, named, ui),
         Command::Node(args) => node::run(&args, named),
-        Command::Index(command) => index::run(*command, named, ui),
+        Command::Index(command) => index::run(*command, named.as_deref(), ui),
         Command::Archive(args) => archive::run(&args, ui),
         Command::Blob(args) => blob::run(&args, named, ui),
         Command::Utxo(args) => utxo::run(&args, named, ui),
-        Command::Config(verb) => config::run(&verb, ui),
+        Command::Config(verb) => config::run(&verb, named, ui),
         Command::Status => status::run(whole(named)?, ui),
         Command::Plan => plan::run(&open(named)?, ui),
         Command::Prune(args) => prune::run(&open(named)?, &args, ui),

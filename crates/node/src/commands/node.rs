@@ -4,29 +4,32 @@ use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use secateur_core::PrunePolicy;
-use secateur_store::{ClassTable, Finality, Settings, StoreConfig};
+use secateur_core::{PrunePolicy, format_bytes};
+use secateur_store::ground::disk::DiskStore;
+use secateur_store::{ClassTable, Layout, StoreConfig};
 use tracing_subscriber::EnvFilter;
 
+use crate::agreed::agree;
 use crate::cli::ServiceArgs;
-use crate::config::{self, Config, Log};
+use crate::config::{self, Config, Log, Starts};
 use crate::data_dir::{Claimed, DEFAULT_DATA, DataDir, chain_of, random_store_id};
 use crate::error::NodeError;
 use crate::follow;
-use crate::security::check_bind;
-use crate::service::{Options, Service};
+use crate::service::{AnyPort, Options, Service};
 use crate::ui::{self, words::listening};
 
 /// The chain of a new directory where nobody names one.
 const DEFAULT_CHAIN: u64 = 1;
 
 pub(crate) fn run(args: &ServiceArgs, named: Option<PathBuf>) -> Result<(), anyhow::Error> {
-    let config = Config::of(&config::layers(args)?)?;
-    check_bind(&config)?;
+    let layers = config::layers(args)?;
+    let config = config::checked(&layers, Starts::Node)?;
     start_log(&config.log)?;
+    tracing::info!("configuration: {}", config::shown_file(layers.file_read()));
     let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let data = open(&path, &config)?;
-    let service = Service::start(data, &config, Options { observe: None, any_port: false })?;
+    let service =
+        Service::start(data, &config, Options { observe: None, any_port: AnyPort::default() })?;
     // For scripts: everything answers from this line on.
     ui::print(&listening(service.http, service.grpc))?;
     service.run()
@@ -70,37 +73,32 @@ fn open(path: &Path, config: &Config) -> Result<DataDir, anyhow::Error> {
     let mut policy = PrunePolicy::default();
     config.apply_policy(&mut policy)?;
     let mut fresh = StoreConfig::new(claimed.chain_id(), random_store_id()?);
-    fresh.classes = ClassTable::for_budget(policy.target_bytes);
+    fresh.layout = config.history.layout.unwrap_or(fresh.layout);
+    fresh.classes = match fresh.layout {
+        Layout::Packed => claimed.classes_for(policy.target_bytes),
+        Layout::PerBlock => ClassTable::standard(),
+    };
     fresh.policy = policy;
+    fresh.pruning_enabled = config.prunes_from_the_start()?;
+    config.history.apply(&mut fresh.settings);
     let data = claimed.open_or_create_store(fresh)?;
     agree(&data, config).context("applying the configuration to the store")?;
+    if let Some(told) = part_over_budget(&data.store, config.archive.part_bytes) {
+        tracing::warn!("{told}");
+    }
     Ok(data)
 }
 
-/// Brings what the store remembers in line with what the configuration names.
-fn agree(data: &DataDir, config: &Config) -> Result<(), anyhow::Error> {
-    let store = &data.store;
-    let old = store.policy();
-    let mut new = old.clone();
-    config.apply_policy(&mut new)?;
-    if new != old {
-        tracing::info!(?old, ?new, "the configuration changes the policy");
-        store.set_prune_policy(new)?;
-    }
-    if store.head().is_none() {
-        store.set_pruning_enabled(config.pruning)?;
-    }
-    let settings = store.settings();
-    let following = config.follow.as_ref().map(|_| Finality::Explicit);
-    // What was final stays final; a followed chain is final where its source says so.
-    let finality = config.chain.finality.or(following);
-    if let Some(finality) = finality.filter(|finality| *finality != settings.finality) {
-        tracing::info!(?finality, "the configuration changes finality");
-        store.set_settings(Settings { finality, ..store.settings() })?;
-    }
-    if let Some(archive_hold) = config.archive.hold.filter(|hold| *hold != settings.archive_hold) {
-        tracing::info!(archive_hold, "the configuration changes whether pruning waits for archive");
-        store.set_settings(Settings { archive_hold, ..store.settings() })?;
-    }
-    Ok(())
+/// What an operator should know of a budget that is smaller than what it waits for.
+fn part_over_budget(store: &DiskStore, part_bytes: u64) -> Option<String> {
+    let marks = store.policy().water_marks().filter(|_| store.settings().archive_hold)?;
+    (marks.high < part_bytes).then(|| {
+        format!(
+            "pruning waits for the archive, and a part may be larger ({}, or a day) than what the \
+             budget holds ({} at high water): an archiver of this node closes parts early when the \
+             budget drains; without one the budget is not kept",
+            format_bytes(part_bytes),
+            format_bytes(marks.high)
+        )
+    })
 }

@@ -3,7 +3,7 @@
 use secateur_core::{Plan, format_bytes};
 
 use crate::desk::Desk;
-use crate::ui::words::{blocks, count, plural};
+use crate::ui::words::{blocks, count, pace, plural};
 use crate::ui::{Sheet, Ui};
 
 pub(crate) fn run(desk: &Desk, ui: Ui) -> Result<(), anyhow::Error> {
@@ -51,6 +51,9 @@ pub(super) fn text(plan: &Plan) -> String {
         }
     } else {
         sheet.row("would cut", "nothing");
+    }
+    if let Some(pace) = pace(&plan.pace) {
+        sheet.row("a tick", pace);
     }
     sheet.row("stops", format_args!("because {}", plan.stop));
     if let Some(hold) = &plan.binding_hold {

@@ -57,16 +57,19 @@ fn cut(desk: &Desk, max_ops: Option<u64>, planned: &Plan, ui: Ui) -> Result<Prun
     let mut progress = Progress::start(ui, "prune");
     let (mut cut, mut ticks) = (0, 0);
     let mut report = None;
-    let stop = loop {
-        let tick = desk.prune(max_ops)?;
+    // What was agreed to is a limit, whatever came meanwhile.
+    let mut stop = planned.stop.clone();
+    while let Some(last) = planned.totals.last {
+        let tick = desk.prune(last, max_ops)?;
         cut += tick.blocks;
         ticks += u64::from(tick.blocks > 0);
         progress.at(cut, planned.totals.blocks.max(cut));
         report = tick.report.or(report);
+        stop = tick.stop;
         if !tick.more {
-            break tick.stop;
+            break;
         }
-    };
+    }
     progress.end();
     Ok(Pruned {
         report,

@@ -1,9 +1,10 @@
 //! `pruning on | off`: the kill switch of the prune daemon.
 
-use secateur_core::{Hold, HoldKind, Plan};
+use secateur_core::Plan;
 use serde::Serialize;
 
 use super::plan;
+use crate::agreed::guards;
 use crate::cli::{PruningArgs, Switch};
 use crate::desk::Desk;
 use crate::ui::{self, Ui};
@@ -41,9 +42,4 @@ pub(crate) fn run(desk: &Desk, args: &PruningArgs, ui: Ui) -> Result<(), anyhow:
             "pruning is off: the daemon rests; `secateur prune` still works\n".into()
         }
     })
-}
-
-/// Whether a hold means that somebody else has, or will have, what is cut.
-fn guards(hold: &Hold) -> bool {
-    hold.active && matches!(hold.kind, HoldKind::Archive | HoldKind::Export(_))
 }

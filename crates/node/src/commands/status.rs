@@ -1,16 +1,31 @@
 //! `status`: the state of the history in one page; of the blobs, where there is no history.
 
-use secateur_core::{IdUse, PruneStatus, format_bytes};
+use secateur_core::{IdUse, PruneStatus, format_bytes, spell_bytes};
+use serde::Serialize;
 
 use super::blob;
+use crate::agreed::{Difference, differences};
 use crate::data_dir::Claimed;
 use crate::desk::{BlobDesk, Whole};
+use crate::service::SourceNow;
 use crate::ui::words::{
-    allows, blocks, count, exact, height, moment, plural, report, span, strength,
+    allows, blocks, count, exact, height, moment, pace, plural, report, span, strength,
 };
 use crate::ui::{Sheet, Ui, gauge};
 
 const BAR_WIDTH: usize = 56;
+
+/// The status, the source where a running node follows one, and the policy values that the
+/// configuration contradicts.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a PruneStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a SourceNow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set_at_run_time: Vec<Difference>,
+}
 
 pub(crate) fn run(whole: Whole, ui: Ui) -> Result<(), anyhow::Error> {
     let desk = match whole {
@@ -18,14 +33,20 @@ pub(crate) fn run(whole: Whole, ui: Ui) -> Result<(), anyhow::Error> {
         Whole::Blobs(claimed) => return blobs(claimed, ui),
     };
     let status = desk.status()?;
-    let chain = desk.chain_id()?;
-    ui.answer(&status, || {
+    let (chain, source) = (desk.chain_id()?, desk.source()?);
+    let set_at_run_time = differences(desk.path(), &desk.policy()?)?;
+    let shown = Shown { status: &status, source: source.as_ref(), set_at_run_time };
+    ui.answer(&shown, || {
         let mut sheet = Sheet::default();
         sheet.line(format_args!("{}   chain {chain}", desk.path().display())).gap();
         budget(&mut sheet, &status);
         heights(&mut sheet, &status);
+        if let Some(source) = &source {
+            followed(&mut sheet, source);
+        }
         space(&mut sheet, &status);
         pruning(&mut sheet, &status);
+        run_time(&mut sheet, &shown.set_at_run_time);
         holds(&mut sheet, &status);
         alarms(&mut sheet, &status);
         sheet.finish()
@@ -52,7 +73,7 @@ fn budget(sheet: &mut Sheet, status: &PruneStatus) {
             .row("", gauge::marks_row(&marks, BAR_WIDTH))
             .row("", gauge::legend(&marks));
     }
-    let state = gauge::styled_state(status.pressure);
+    let state = gauge::styled_state(status);
     sheet
         .row("used", format_args!("{}, {state}", gauge::used(status)))
         .row("", format_args!("{} bytes", count(status.used_bytes)));
@@ -99,11 +120,31 @@ fn heights(sheet: &mut Sheet, status: &PruneStatus) {
     sheet.gap();
 }
 
+fn followed(sheet: &mut Sheet, source: &SourceNow) {
+    sheet.row("source", &source.address);
+    let head = match (source.head, source.head_age_seconds) {
+        (Some(head), Some(age)) => format!("at {}, as it said {} ago", count(head), span(age)),
+        _ => "has not said where it is yet".into(),
+    };
+    let lag = match source.lag_blocks {
+        _ if source.ends_below_final => "it ends below what is final here".into(),
+        _ if source.caught_up => "everything of it is here".into(),
+        Some(lag) => format!("{} behind it", blocks(lag)),
+        None => "how far behind it we are is not known".into(),
+    };
+    sheet.row("", format_args!("{head}; {lag}"));
+    if let Some(trouble) = &source.trouble {
+        sheet.row("", format_args!("TROUBLE: {trouble}"));
+    }
+    sheet.gap();
+}
+
 fn space(sheet: &mut Sheet, status: &PruneStatus) {
     sheet
         .row("arena", exact(status.arena_bytes))
         .row("disk", exact(status.disk_bytes))
         .row("index", exact(status.index_bytes))
+        .row("free", status.free_bytes.map_or_else(|| "unknown".into(), exact))
         .row("layout", &status.layout)
         .row("ids", ids(&status.ids));
     let in_use =
@@ -152,6 +193,12 @@ fn pruning(sheet: &mut Sheet, status: &PruneStatus) {
         (None, _) => "no".into(),
     };
     sheet.row("due", due);
+    if let Some(pace) = pace(&status.pace) {
+        sheet.row("a tick", pace);
+    }
+    if let Some(behind) = status.retention_behind_blocks.filter(|behind| *behind > 0) {
+        sheet.row("behind", format_args!("{} more than retention keeps", blocks(behind)));
+    }
     if let Some(last) = &status.last_report {
         sheet.row("last", report(last)).row(
             "",
@@ -162,6 +209,22 @@ fn pruning(sheet: &mut Sheet, status: &PruneStatus) {
         sheet.row("queued", plural(status.queued_transactions, "transaction"));
     }
     sheet.gap();
+}
+
+/// Values that were set at run time and stand against the configuration.
+fn run_time(sheet: &mut Sheet, differences: &[Difference]) {
+    for Difference { key, in_force, configured } in differences {
+        sheet.row(
+            "set",
+            format_args!(
+                "{key} = {in_force} at run time; it stands until the configuration's {configured} \
+                 changes"
+            ),
+        );
+    }
+    if !differences.is_empty() {
+        sheet.gap();
+    }
 }
 
 /// The holds as a table; the binding one is marked.
@@ -192,4 +255,37 @@ fn alarms(sheet: &mut Sheet, status: &PruneStatus) {
     for alarm in &status.alarms {
         sheet.row("ALARM", alarm);
     }
+    if status.disk_full {
+        sheet.row("do", room(status));
+    }
+}
+
+/// What makes room on a full disk: only what this store would accept.
+fn room(status: &PruneStatus) -> String {
+    let mut ways = vec!["free space on the disk".to_owned()];
+    let kept = match (status.head, status.oldest_kept_block) {
+        (Some(head), Some(oldest)) => (head + 1).saturating_sub(oldest),
+        _ => 0,
+    };
+    if status.need.need_prune {
+        // No other policy helps where one is due already.
+        match &status.need.blocked_by {
+            Some(stop) => ways.push(format!("let the prune go on that is due, but {stop}")),
+            None => ways.push("prune now: `secateur prune`".into()),
+        }
+    } else if let Some(target) = status.budget_that_prunes() {
+        let target = spell_bytes(target);
+        ways.push(format!("set a budget: `secateur policy set target_bytes={target}`"));
+    } else if kept > 1 {
+        // Every budget that is accepted is more than what is used.
+        let (least, half) = (format_bytes(status.least_target_bytes), kept / 2);
+        ways.push(format!(
+            "keep fewer blocks: `secateur policy set retain_blocks={half}` (no budget below {least} \
+             is accepted)"
+        ));
+    }
+    if !status.pruning_enabled && !status.need.need_prune {
+        ways.push("and then `secateur prune`, because pruning is off".into());
+    }
+    ways.join("; or ")
 }

@@ -1,11 +1,10 @@
 //! `[archive]`: where the archive is, and what a node does with it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use secateur_archive::{ArchiveUrl, Credentials, Retry, S3Settings, Settings, check_endpoint};
 
-use super::{Layers, fits, plainly, positive, truth};
+use super::{Layers, fits, plainly, positive, seconds, truth};
 use crate::error::NodeError;
 
 /// An archive and how it is reached.
@@ -28,6 +27,8 @@ pub(crate) struct NodeArchive {
     pub(crate) read_through: bool,
     /// How many do at once.
     pub(crate) concurrency: usize,
+    /// The most bytes of a part, as archivers with this configuration make them.
+    pub(crate) part_bytes: u64,
 }
 
 impl ArchivePlace {
@@ -41,13 +42,15 @@ impl ArchivePlace {
 impl NodeArchive {
     pub(super) fn of(layers: &Layers) -> Result<Self, NodeError> {
         let place = ArchivePlace::of(layers)?;
-        let there = place.is_some();
+        // One that cannot be read is named all the same.
+        let there = layers.get("archive.url").is_some();
         let verify_acks = layers.read("archive.verify_acks", truth)?.unwrap_or(there);
         let read_through = layers.must("archive.read_through", truth)?;
         if !there && (verify_acks || read_through) {
-            return Err(NodeError::Usage(
-                "archive.verify_acks and archive.read_through need archive.url".into(),
-            ));
+            layers.conflict(
+                &["archive.verify_acks", "archive.read_through"],
+                "archive.verify_acks and archive.read_through need archive.url",
+            )?;
         }
         Ok(Self {
             place,
@@ -56,6 +59,7 @@ impl NodeArchive {
             read_through,
             concurrency: layers
                 .must("archive.read_through_concurrency", |text| fits(positive(text)?))?,
+            part_bytes: super::index::grain(layers)?.max_bytes,
         })
     }
 }
@@ -68,7 +72,7 @@ fn url(text: &str) -> Result<ArchiveUrl, String> {
 pub(super) fn settings(layers: &Layers) -> Result<Settings, NodeError> {
     let text = |name| layers.read(name, |text| Ok(text.to_owned()));
     let credentials = layers.read("archive.credentials", |text| Ok(PathBuf::from(text)))?;
-    let seconds = layers.must("archive.timeout_seconds", positive)?;
+    let request_timeout = layers.must("archive.timeout_seconds", seconds)?;
     let allow_http = layers.must("archive.allow_http", truth)?;
     Ok(Settings {
         s3: S3Settings {
@@ -79,6 +83,6 @@ pub(super) fn settings(layers: &Layers) -> Result<Settings, NodeError> {
             allow_http,
             credentials: credentials.map_or(Credentials::Environment, Credentials::File),
         },
-        retry: Retry { request_timeout: Duration::from_secs(seconds), ..Retry::default() },
+        retry: Retry { request_timeout, ..Retry::default() },
     })
 }

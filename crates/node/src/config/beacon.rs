@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use secateur_sidecar::ValidatorId;
 
-use super::{Layers, Start, fits, number, positive};
+use super::{Layers, Start, fits, millis, number, positive, seconds, web_address};
 use crate::error::NodeError;
 
 /// How blobs are followed.
@@ -25,11 +25,10 @@ pub(crate) struct Beacon {
 impl Beacon {
     /// What is configured; none where no beacon node is named.
     pub(super) fn of(layers: &Layers) -> Result<Option<Self>, NodeError> {
-        let text = |name| layers.read(name, |text| Ok(text.to_owned()));
-        let Some(url) = text("beacon.url")? else { return Ok(None) };
+        let Some(url) = layers.read("beacon.url", web_address)? else { return Ok(None) };
         Ok(Some(Self {
             url,
-            execution_url: text("beacon.execution_url")?,
+            execution_url: layers.read("beacon.execution_url", web_address)?,
             start: layers.must("beacon.start", Start::of)?,
             proposer: layers.read("beacon.proposer", |text| {
                 text.parse().map_err(|_| "1 to 32 bytes as 0x… are wanted".to_owned())
@@ -38,8 +37,8 @@ impl Beacon {
                 few @ 1..=16 => fits(few),
                 _ => Err("at most 16 is allowed".into()),
             })?,
-            poll: Duration::from_millis(layers.must("beacon.poll_ms", positive)?),
-            timeout: Duration::from_secs(layers.must("beacon.timeout_seconds", positive)?),
+            poll: layers.must("beacon.poll_ms", millis)?,
+            timeout: layers.must("beacon.timeout_seconds", seconds)?,
         }))
     }
 }

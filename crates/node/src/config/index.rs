@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use alloy_primitives::{Address, B256};
 use axum::http::Uri;
 use secateur_archive::{ArchiveUrl, Grain};
-use secateur_core::{CoreError, Strength, check_consumer_name};
+use secateur_core::{CoreError, Strength, TimeUnit, check_consumer_name, parse_span};
 use secateur_evm::Verify;
 use secateur_index::LogFilter;
 use secateur_index::codec::CodecName;
@@ -19,13 +20,17 @@ use super::canister;
 use super::layers::Origin;
 use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, truth};
 use crate::cli::IndexArgs;
+use crate::data_dir::{DEFAULT_DATA, chain_of};
 use crate::error::NodeError;
-use crate::indexer::{ArchiveJob, BlocksFrom, Job, RowsInto, check_local, no_password};
+use crate::http::Origins;
+use crate::indexer::{
+    ArchiveJob, BlocksFrom, Directory, Job, Patience, RowsInto, check_local, no_password,
+};
 use crate::service::NodeFile;
 
 /// Reads the layers of an index: file, environment, flags.
 pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
-    let mut layers = super::base(args.config.as_deref())?;
+    let mut layers = super::load(args.config.as_deref())?;
     if let Some(sink) = &args.sink {
         no_password("sink", "index.sink", sink)?;
     }
@@ -48,11 +53,7 @@ pub(crate) fn index_layers(args: &IndexArgs) -> Result<Layers, anyhow::Error> {
     layers.flag("index.token_file", "token-file", args.token_file.clone());
     layers.flag("index.ic_url", "ic-url", args.ic_url.clone());
     layers.flag("index.ic_identity", "ic-identity", args.ic_identity.clone());
-    layers.flag(
-        "index.retention_days",
-        "retention-days",
-        args.retention_days.map(|n| n.to_string()),
-    );
+    layers.flag("index.retention_days", "retention-days", args.retention_days.clone());
     layers.flag("index.log_addresses", "log-address", many(&args.log_address));
     layers.flag("index.log_topics", "log-topic", many(&args.log_topic));
     layers.flag("index.workers", "workers", args.workers.map(|n| n.to_string()));
@@ -76,8 +77,10 @@ struct Told {
     workers: usize,
     budget_bytes: u64,
     http: Option<SocketAddr>,
+    cors_origins: Origins,
     grain: Grain,
     acknowledge: bool,
+    patience: Patience,
 }
 
 impl Told {
@@ -91,39 +94,57 @@ impl Told {
             consumer: layers.read("index.consumer", |text| {
                 check_consumer_name(text).map(|()| text.to_owned()).map_err(plainly)
             })?,
-            retention_days: layers.must("index.retention_days", number)?,
+            retention_days: layers.must("index.retention_days", days)?,
             workers: layers.must("index.workers", |text| fits(positive(text)?))?,
             budget_bytes: layers.must("index.budget_bytes", some_bytes)?,
             http: layers.read("index.http", address)?,
+            cors_origins: layers.read("http.cors_origins", Origins::parse)?.unwrap_or_default(),
             grain: grain(layers)?,
             acknowledge: layers.must("archive.acknowledge", truth)?,
+            patience: Patience {
+                alarm_after: layers.must("index.alarm_seconds", seconds)?,
+                pause: layers.must("index.pause_seconds", seconds)?,
+            },
         };
         if told.workers > 1 && matches!(told.sink, Some(RowsInto::Sqlite(_))) {
             let reason = "several workers need PostgreSQL: SQLite has one writer";
-            return Err(NodeError::Usage(reason.into()));
+            layers.conflict(&["index.workers", "index.sink"], reason)?;
         }
         Ok(told)
     }
 }
 
-/// Judges whatever `secateur index` would read, without running it.
-pub(crate) fn check_index(layers: &Layers) -> Result<(), NodeError> {
+/// Judges every value that `secateur index` reads. What is in the files that are named, and where it
+/// is safe to listen, is judged where the index itself is: see [`check_place`].
+pub(super) fn check_values(layers: &Layers) -> Result<(), NodeError> {
     let told = Told::of(layers)?;
-    told.http.map_or(Ok(()), |address| check_local("index.http", address))?;
     if let Some(RowsInto::Postgres(url)) = told.sink {
         let reading = |_: &str| Postgres::parse(&url).map(drop).map_err(plainly);
         layers.read("index.sink", reading)?;
     }
     layers.must("index.source", check_source)?;
-    let settings = settings(layers)?;
-    layers.read("archive.credentials", |_| settings.s3.credentials.check().map_err(plainly))?;
+    layers.must("index.ic_url", super::web_address)?;
+    Ok(())
+}
+
+/// Judges where an index listens, and the files that it reads when it starts.
+pub(super) fn check_place(layers: &Layers) -> Result<(), NodeError> {
+    if let Some(address) = layers.read("index.http", address)? {
+        let local = check_local("index.http", address);
+        layers.check(&["index.http"], local.map_err(Into::into))?;
+    }
     layers
         .read("index.token_file", |text| read_token(Path::new(text)).map(drop).map_err(plainly))?;
     Ok(())
 }
 
-/// Checks and types everything. `data` is the data directory that was named, or the usual one.
-pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job, anyhow::Error> {
+/// Types everything, which was checked before. `data` is the data directory that was named, if one was.
+pub(crate) fn job(
+    layers: &Layers,
+    args: &IndexArgs,
+    data: Option<&Path>,
+) -> Result<Job, anyhow::Error> {
+    let beside = data.unwrap_or(Path::new(DEFAULT_DATA));
     let told = Told::of(layers)?;
     let sink = told.sink.ok_or_else(|| {
         NodeError::Usage("name a sink: --sink sqlite:<file> or --sink postgres://…".into())
@@ -132,14 +153,16 @@ pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job,
         .map(|place| {
             Ok::<_, NodeError>(ArchiveJob {
                 place,
-                stage: stage(layers, &sink, data)?,
+                stage: stage(layers, &sink, beside)?,
                 grain: told.grain,
                 acknowledge: told.acknowledge,
             })
         })
         .transpose()?;
+    let (source, directory) = source(layers, args, data)?;
     Ok(Job {
-        source: source(layers, args, data)?,
+        source,
+        directory,
         archive,
         codec: told.codec,
         verify: told.verify,
@@ -150,7 +173,9 @@ pub(crate) fn job(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<Job,
         retention_days: (told.retention_days > 0).then_some(told.retention_days),
         workers: told.workers,
         budget_bytes: told.budget_bytes,
+        patience: told.patience,
         http: told.http,
+        cors_origins: told.cors_origins,
         chain_id: layers.read("chain.id", number)?,
         once: args.once,
         to: args.to,
@@ -181,33 +206,49 @@ fn check_source(text: &str) -> Result<(), String> {
     text.parse::<Uri>().map(drop).map_err(|error| error.to_string())
 }
 
-/// The source that is named; else the node that has the data directory open, with its token; else
-/// the usual address.
-fn source(layers: &Layers, args: &IndexArgs, data: &Path) -> Result<BlocksFrom, anyhow::Error> {
+/// The source that is named; else the node that has the data directory open, with its token. A directory
+/// that has a history or was named has a node of its own, or none: the usual address is another one's.
+fn source(
+    layers: &Layers,
+    args: &IndexArgs,
+    named_data: Option<&Path>,
+) -> Result<(BlocksFrom, Option<Directory>), anyhow::Error> {
+    let data = named_data.unwrap_or(Path::new(DEFAULT_DATA));
     let named = layers.get("index.source").is_some_and(|value| value.origin != Origin::Default);
     let url = layers.must("index.source", |text| check_source(text).map(|()| text.to_owned()))?;
+    let chain_id = if named_data.is_some() || !named { chain_of(data)? } else { None };
+    let directory = |store_id: Option<[u8; 16]>| {
+        let path = data.to_path_buf();
+        (chain_id.is_some() || store_id.is_some()).then_some(Directory { path, chain_id, store_id })
+    };
     #[cfg(feature = "ic")]
     if url.starts_with(canister::SCHEME) {
-        return Ok(BlocksFrom::Canister(canister::canister(layers, url)?));
+        return Ok((BlocksFrom::Canister(canister::canister(layers, url)?), directory(None)));
     }
     if !url.starts_with("http://") && !url.starts_with("https://") {
         let place = ArchivePlace { url: url.parse::<ArchiveUrl>()?, settings: settings(layers)? };
-        return Ok(BlocksFrom::Archive(place));
+        return Ok((BlocksFrom::Archive(place), directory(None)));
     }
     let mut options = GrpcOptions::new(url);
     options.token_file = layers.read("index.token_file", |text| Ok(PathBuf::from(text)))?;
     options.ca_file.clone_from(&args.ca_file);
-    if let Some(file) = NodeFile::read(data).ok().flatten() {
+    let running = NodeFile::read(data).ok().flatten();
+    if !named && running.is_none() && (named_data.is_some() || chain_id.is_some()) {
+        return Err(NodeError::NoNode(data.to_path_buf()).into());
+    }
+    let mut store_id = None;
+    if let Some(file) = running {
         let here = format!("http://{}", file.grpc);
         if !named {
             options.url.clone_from(&here);
         }
         // The token of this machine's node is for that node only.
-        if options.token_file.is_none() && options.url.trim_end_matches('/') == here {
-            options.token_file = Some(NodeFile::path(data));
+        if options.url.trim_end_matches('/') == here {
+            store_id = file.store_id();
+            options.token_file.get_or_insert_with(|| NodeFile::path(data));
         }
     }
-    Ok(BlocksFrom::Node(options))
+    Ok((BlocksFrom::Node(options), directory(store_id)))
 }
 
 /// Where parts are made: beside the index, unless somebody says where.
@@ -226,12 +267,25 @@ pub(crate) fn grain(layers: &Layers) -> Result<Grain, NodeError> {
         max_blocks: layers.read("archive.part_blocks", positive)?,
         max_bytes: layers.must("archive.part_bytes", some_bytes)?,
     };
-    grain.check().map_err(|error| NodeError::Usage(plainly(error)))?;
+    if let Err(error) = grain.check() {
+        let keys = ["archive.daily", "archive.part_blocks", "archive.part_bytes"];
+        layers.conflict(&keys, plainly(error))?;
+    }
     Ok(grain)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    positive(text).map(Duration::from_secs)
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
     secateur_core::parse_bytes(text).map_err(plainly)
+}
+
+/// Days of retention, such as 90 or 90d.
+fn days(text: &str) -> Result<u32, String> {
+    let days = parse_span(text, TimeUnit::Days).map_err(plainly)?;
+    u32::try_from(days).map_err(|_| "too long".into())
 }
 
 fn some_bytes(text: &str) -> Result<u64, String> {

@@ -37,8 +37,8 @@ impl Key {
 pub(crate) const PREFIX: &str = "SECATEUR_";
 
 /// Variables that are not keys: they are read before the configuration, or by tests.
-pub(crate) const OTHER_VARIABLES: [&str; 3] =
-    ["SECATEUR_DATA", "SECATEUR_CONFIG", "SECATEUR_TEST_"];
+pub(crate) const OTHER_VARIABLES: [&str; 4] =
+    ["SECATEUR_DATA", "SECATEUR_CONFIG", "SECATEUR_FIXTURES", "SECATEUR_TEST_"];
 
 /// What keys of addresses end with.
 const ADDRESSES: [&str; 9] = [
@@ -70,15 +70,31 @@ pub(crate) const KEYS: &[Key] = &[
          (following: explicit, else instant)",
     ),
     key(
+        "chain.codec",
+        "",
+        "how blocks are read: evm, kasane or opaque; a block that is appended without the bytes that \
+         this needs is refused",
+    ),
+    key(
         "chain.blob_update_fraction",
         "",
         "the blob fee's update fraction, where the chain's forks are not known",
     ),
     key("http.addr", "127.0.0.1:7740", "HTTP, JSON-RPC and metrics"),
+    key(
+        "http.cors_origins",
+        "",
+        "origins whose pages may read what HTTP answers, set apart by commas, or *; unset: none",
+    ),
     key("grpc.addr", "127.0.0.1:7741", "gRPC"),
     key("tls.cert", "", "a PEM file with the certificate chain, for both"),
     key("tls.key", "", "a PEM file with its key, readable by its owner alone"),
     key("auth.read_tokens", "", "a file of tokens that may read, a line each"),
+    key(
+        "auth.consumer_tokens",
+        "",
+        "a file of tokens that may read and acknowledge (an index, an archiver), a line each",
+    ),
     key("auth.admin_tokens", "", "a file of tokens that may do everything, a line each"),
     key("limits.body_bytes", "5MiB", "the largest HTTP request"),
     key("limits.message_bytes", "64MiB", "the largest gRPC message"),
@@ -87,7 +103,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("limits.waiting", "1024", "requests that wait at most; more are refused"),
     key("limits.requests_per_second", "0", "of one address; 0 means no limit"),
     key("limits.timeout_seconds", "30", "the longest that one request may take"),
-    key("limits.batch", "100", "calls of one JSON-RPC batch"),
+    key("limits.batch", "1000", "calls of one JSON-RPC batch; limits.body_bytes binds as well"),
     key("limits.log_blocks", "10000", "blocks that one eth_getLogs looks through"),
     key("limits.log_results", "10000", "logs that one eth_getLogs returns"),
     key("log.level", "info", "error, warn, info, debug or trace, or a tracing filter"),
@@ -119,7 +135,34 @@ pub(crate) const KEYS: &[Key] = &[
     key("beacon.concurrency", "4", "slots that are asked for at once"),
     key("beacon.poll_ms", "4000", "how often a caught-up follower asks what is final"),
     key("beacon.timeout_seconds", "30", "how long the beacon node may be silent"),
-    key("pruning.enabled", "true", "whether the prune daemon of a new store works"),
+    key(
+        "pruning.enabled",
+        "",
+        "whether the prune daemon of a new store works (true where a budget or a retention is \
+         named); later only a change of it is applied",
+    ),
+    key(
+        "pruning.backpressure",
+        "false",
+        "whether pushed blocks are refused while the budget is in an emergency",
+    ),
+    key(
+        "history.layout",
+        "",
+        "how a new store lays bytes into regions: packed or per-block (packed); fixed then",
+    ),
+    key("history.challenge_blocks", "", "blocks that final blocks are held longer (0)"),
+    key("history.challenge_seconds", "", "seconds that final blocks are held longer (0)"),
+    key(
+        "history.consumer_expiry_blocks",
+        "",
+        "blocks without an acknowledgement after which a soft consumer no longer holds (50000)",
+    ),
+    key(
+        "history.tombstone_bytes",
+        "",
+        "what filters of pruned blocks may take, so that their ids answer `pruned` (64MiB)",
+    ),
     key("policy.target_bytes", "", "the byte budget of the history; 0 means none"),
     key("policy.retain_days", "", "keep this many days; 0 means off"),
     key("policy.retain_blocks", "", "keep this many blocks; 0 means off"),
@@ -171,7 +214,7 @@ pub(crate) const KEYS: &[Key] = &[
     key(
         "index.ic_identity",
         "",
-        "a file with a controller's key (PEM) for an ic:// source, readable by its owner alone",
+        "a file with the key (PEM) of a consumer or controller of an ic:// source, its owner's alone",
     ),
     key("index.sink", "", "where rows go: sqlite:<file> or postgres://…"),
     key("index.codec", "evm", "evm, kasane, or opaque for other chains"),
@@ -184,6 +227,13 @@ pub(crate) const KEYS: &[Key] = &[
     key("index.log_topics", "", "first topics whose logs are kept, set apart by commas"),
     key("index.workers", "1", "workers that share a backfill (PostgreSQL)"),
     key("index.budget_bytes", "16MiB", "payload bytes that wait between source and sink at most"),
+    key(
+        "index.alarm_seconds",
+        "60",
+        "how long source, index or archive may fail before the alarm; attempts are index.pause_seconds \
+         apart from then on, and a run with --once ends",
+    ),
+    key("index.pause_seconds", "60", "seconds between attempts behind index.alarm_seconds"),
     key("index.http", "", "where the read-only API and the metrics of the index listen"),
     key("sidecar.enabled", "false", "whether the node keeps blob sidecars"),
     key("sidecar.budget_bytes", "0", "bytes that blobs should not pass; it only alarms; 0: none"),
@@ -249,8 +299,15 @@ pub(crate) const KEYS: &[Key] = &[
     key("sidecar.ca_file", "", "certificates (PEM) of peers that the system does not know"),
     key("sidecar.ask_seconds", "30", "how often a peer is asked for notices that are lacking"),
     key("utxo.enabled", "true", "whether events of the chain set prunes of UTXO records off"),
+    key("utxo.start", "true", "whether `secateur utxo serve` starts the service at all"),
     key("utxo.listen", "127.0.0.1:8096", "gRPC of the UTXO service"),
-    key("utxo.http", "127.0.0.1:8097", "its metrics, /healthz and /readyz; on this machine only"),
+    key("utxo.http", "127.0.0.1:8097", "its metrics, /healthz and /readyz"),
+    key(
+        "utxo.open_health",
+        "",
+        "an address where its health (HealthGRPC, grpc.health.v1, /healthz, /readyz), and nothing else, \
+         answers without TLS and token",
+    ),
     key(
         "utxo.store",
         "",
@@ -302,8 +359,18 @@ pub(crate) const KEYS: &[Key] = &[
         "10000",
         "blocks that the chain may be ahead of what was known before it is taken for a mistake; 0: any",
     ),
+    key(
+        "utxo.max_unfed_blocks",
+        "6",
+        "blocks of a followed chain without a fed record after which it is not ready; 0: any",
+    ),
     key("utxo.blockchain_url", "", "the gRPC address of a blockchain service to listen to"),
     key("utxo.assembly_url", "", "the gRPC address of a block assembly that is asked before a run"),
+    key(
+        "utxo.api_key_file",
+        "",
+        "a file with the key that both are sent as `x-api-key`, readable by its owner alone",
+    ),
     key("utxo.timeout_seconds", "10", "how long either may take to answer"),
 ];
 

@@ -1,19 +1,30 @@
 //! Where values come from: defaults, then the file, then the environment, then flags. The later
 //! one wins, and every value remembers where it came from.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::keys::{self, KEYS, OTHER_VARIABLES, PREFIX};
+use super::file;
+use super::keys::{self, KEYS, Key, OTHER_VARIABLES, PREFIX};
+use super::nearest::did_you_mean;
+use super::problem::{Problem, Unsound};
 use crate::error::NodeError;
+
+/// A shorter value is near to too many words.
+const SHORTEST_WORD: usize = 3;
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    File(PathBuf),
+    /// A file, and the line of the key in it, counted from 1.
+    File {
+        path: PathBuf,
+        line: usize,
+    },
     Variable(String),
     Flag(&'static str),
 }
@@ -22,7 +33,7 @@ impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Variable(name) => write!(f, "${name}"),
             Self::Flag(name) => write!(f, "--{name}"),
         }
@@ -37,65 +48,137 @@ pub(crate) struct Value {
 }
 
 /// Every key with its value.
+///
+/// Reading a bad value is an error at once, except within [`Layers::all_at_once`]: there it is noted,
+/// the default takes its place so that reading goes on, and all that was noted is one error.
 #[derive(Debug, Clone)]
 pub(crate) struct Layers {
     values: BTreeMap<&'static str, Value>,
+    file: Option<PathBuf>,
+    /// What was wrong with the sources themselves.
+    loading: Vec<Problem>,
+    collecting: Cell<bool>,
+    found: RefCell<Vec<Problem>>,
 }
 
 impl Layers {
     /// The defaults alone.
     pub(crate) fn defaults() -> Self {
         let value = |text: &str| Value { text: text.into(), origin: Origin::Default };
-        Self { values: KEYS.iter().map(|key| (key.name, value(key.default))).collect() }
+        Self {
+            values: KEYS.iter().map(|key| (key.name, value(key.default))).collect(),
+            file: None,
+            loading: Vec::new(),
+            collecting: Cell::new(false),
+            found: RefCell::default(),
+        }
     }
 
-    /// A file on top. It must be there if somebody named it.
+    /// The file that was read, if one was.
+    pub(crate) fn file_read(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// A file on top; it must be there. What is wrong in it is kept for [`Layers::all_at_once`].
     pub(crate) fn file(&mut self, path: &Path) -> Result<(), anyhow::Error> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("reading the configuration {}", path.display()))?;
-        let table: toml::Table = toml::from_str(&text).map_err(|error| {
-            NodeError::Usage(format!("{} is not TOML: {}", path.display(), error.message()))
-        })?;
-        for (section, value) in table {
-            let toml::Value::Table(entries) = value else {
-                return Err(unknown(path, &section).into());
-            };
-            for (name, value) in entries {
-                let name = format!("{section}.{name}");
-                let key = keys::find(&name);
-                let text = plain(&value)
-                    .or_else(|| key.is_some_and(keys::Key::is_list).then(|| value.to_string()));
-                let text = text.ok_or_else(|| {
-                    NodeError::Usage(format!(
-                        "{}: {name} is not a text, a number or true or false",
-                        path.display()
-                    ))
-                })?;
-                let key = key.ok_or_else(|| unknown(path, &name))?;
-                self.put(key.name, text, Origin::File(path.to_path_buf()));
+        self.file = Some(path.to_path_buf());
+        match file::entries(path, &text) {
+            Ok((entries, problems)) => {
+                self.loading.extend(problems);
+                for (name, value) in entries {
+                    self.values.insert(name, value);
+                }
             }
+            Err(problems) => self.loading.extend(problems),
         }
         Ok(())
     }
 
     /// Environment variables on top.
-    pub(crate) fn environment(
-        &mut self,
-        variables: impl Iterator<Item = (String, String)>,
-    ) -> Result<(), NodeError> {
+    pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         for (name, text) in variables.filter(|(name, _)| name.starts_with(PREFIX)) {
             if OTHER_VARIABLES.iter().any(|other| name.starts_with(other)) {
                 continue;
             }
-            let key = KEYS.iter().find(|key| key.variable() == name).ok_or_else(|| {
-                NodeError::Usage(format!(
-                    "the environment sets {name}, and there is no such key; `secateur config \
-                     show` lists them all"
-                ))
-            })?;
-            self.put(key.name, text, Origin::Variable(name));
+            if let Some(key) = KEYS.iter().find(|key| key.variable() == name) {
+                self.put(key.name, text, Origin::Variable(name));
+                continue;
+            }
+            let known: Vec<String> = KEYS.iter().map(Key::variable).collect();
+            let near = did_you_mean(&name, known.iter().map(String::as_str));
+            let text = format!(
+                "there is no key of this name{near} (`secateur config show` lists them all)"
+            );
+            self.loading.push(Problem::plain(Origin::Variable(name), text));
         }
-        Ok(())
+    }
+
+    /// An error if a source was wrong, for those who read only a few keys.
+    pub(crate) fn sound(self) -> Result<Self, NodeError> {
+        self.all_at_once(|_| Ok(()))?;
+        Ok(self)
+    }
+
+    /// Reads many values, or says of all of them together what is wrong.
+    pub(crate) fn all_at_once<T>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        if self.collecting.replace(true) {
+            // Whoever began this collects.
+            return read(self);
+        }
+        let read = read(self);
+        self.collecting.set(false);
+        let mut problems = self.loading.clone();
+        problems.extend(self.found.take());
+        match read {
+            Ok(value) if problems.is_empty() => return Ok(value),
+            Ok(_) => {}
+            Err(error) => problems.push(Problem::of(&error.into())),
+        }
+        Err(Unsound::error(self.file.clone(), problems))
+    }
+
+    /// Notes what is wrong, or says it at once.
+    pub(crate) fn note(&self, problem: Problem) -> Result<(), NodeError> {
+        if self.collecting.get() {
+            self.found.borrow_mut().push(problem);
+            return Ok(());
+        }
+        Err(Unsound::error(self.file.clone(), vec![problem]))
+    }
+
+    /// Notes that the values of some keys do not go together; not if one of them is bad by itself.
+    pub(crate) fn conflict(
+        &self,
+        keys: &[&'static str],
+        text: impl Into<String>,
+    ) -> Result<(), NodeError> {
+        let is_bad = |problem: &Problem| problem.keys.iter().any(|key| keys.contains(key));
+        if self.found.borrow().iter().any(is_bad) {
+            return Ok(());
+        }
+        self.note(self.problem(keys, text.into()))
+    }
+
+    /// Notes what another part of the program refuses about some keys.
+    pub(crate) fn check(
+        &self,
+        keys: &[&'static str],
+        checked: Result<(), anyhow::Error>,
+    ) -> Result<(), NodeError> {
+        let Err(error) = checked else { return Ok(()) };
+        let Problem { text, refused, .. } = Problem::of(&error);
+        self.note(Problem { refused, ..self.problem(keys, text) })
+    }
+
+    fn problem(&self, keys: &[&'static str], text: String) -> Problem {
+        let named = keys.iter().filter_map(|key| Some(self.values.get(key)?.origin.clone()));
+        let origins = named.filter(|origin| *origin != Origin::Default).collect();
+        Problem { keys: keys.to_vec(), origins, text, refused: false }
     }
 
     /// A flag on top, where it was given.
@@ -118,48 +201,63 @@ impl Layers {
     pub(crate) fn read<T>(
         &self,
         name: &'static str,
-        read: impl FnOnce(&str) -> Result<T, String>,
+        read: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Option<T>, NodeError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        let bad = |reason| {
-            // An address may hold a password, also one that cannot be read as an address.
-            let secret = |key: &keys::Key| key.is_address() || key.is_list();
-            let secret = KEYS.iter().any(|key| key.name == name && secret(key));
-            let shown = if secret { "…" } else { value.text.as_str() };
-            NodeError::Usage(format!("{name} = `{shown}` (from {}): {reason}", value.origin))
+        let reason = match read(&value.text) {
+            Ok(value) => return Ok(Some(value)),
+            Err(reason) => reason,
         };
-        read(&value.text).map(Some).map_err(bad)
+        // An address may hold a password, also one that cannot be read as an address.
+        let key = keys::find(name);
+        let secret = key.is_some_and(|key| key.is_address() || key.is_list());
+        let (shown, near) = if secret {
+            ("…", String::new())
+        } else {
+            (value.text.as_str(), meant(&value.text, &reason))
+        };
+        self.note(self.problem(&[name], format!("{name} = `{shown}`: {reason}{near}")))?;
+        default_of(name, read)
     }
 
     /// A value that has a default.
     pub(crate) fn must<T>(
         &self,
         name: &'static str,
-        read: impl FnOnce(&str) -> Result<T, String>,
+        read: impl Fn(&str) -> Result<T, String>,
     ) -> Result<T, NodeError> {
-        self.read(name, read)?
-            .ok_or_else(|| NodeError::Usage(format!("{name} is empty, and it needs a value")))
+        if let Some(value) = self.read(name, &read)? {
+            return Ok(value);
+        }
+        let empty = || format!("{name} is empty, and it needs a value");
+        self.note(self.problem(&[name], empty()))?;
+        default_of(name, read)?.ok_or_else(|| NodeError::Usage(empty()))
     }
 
     /// Every key with its value, in the order of the table.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static keys::Key, &Value)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static Key, &Value)> {
         KEYS.iter().filter_map(|key| Some((key, self.values.get(key.name)?)))
     }
 }
 
-fn unknown(path: &Path, name: &str) -> NodeError {
-    NodeError::Usage(format!(
-        "{}: there is no key {name}; `secateur config show` lists them all",
-        path.display()
-    ))
+/// The word of a reason that a value is nearly: reasons list the words that a key takes.
+fn meant(value: &str, reason: &str) -> String {
+    if value.len() < SHORTEST_WORD || reason.contains("did you mean") {
+        return String::new();
+    }
+    let words = reason.split(|c: char| !c.is_alphanumeric() && c != '_');
+    did_you_mean(value, words.filter(|word| *word != value))
 }
 
-fn plain(value: &toml::Value) -> Option<String> {
-    match value {
-        toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(number) => Some(number.to_string()),
-        toml::Value::Float(number) => Some(number.to_string()),
-        toml::Value::Boolean(truth) => Some(truth.to_string()),
-        _ => None,
+/// What reading goes on with after a bad value.
+fn default_of<T>(
+    name: &'static str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, NodeError> {
+    let default = keys::find(name).map_or("", |key| key.default);
+    if default.is_empty() {
+        return Ok(None);
     }
+    let bad = |reason| NodeError::Failed(format!("the default of {name} is bad: {reason}"));
+    read(default).map(Some).map_err(bad)
 }

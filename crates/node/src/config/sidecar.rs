@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use secateur_core::CoreError;
+use secateur_archive::{ArchiveUrl, check_endpoint};
+use secateur_core::{CoreError, TimeUnit, format_bytes, parse_span};
 use secateur_sidecar::gossip::{MeshOptions, Peer};
 use secateur_sidecar::notice::{Signers, ValidatorTerm, Validators};
 use secateur_sidecar::provider::check_id;
@@ -14,7 +14,7 @@ use secateur_sidecar::{BLOB_LEN, MAX_BLOBS, Trust, ValidatorId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Layers, fits, number, positive, truth};
+use super::{Layers, fits, number, plainly, positive, seconds, truth, web_address};
 use crate::error::NodeError;
 
 /// How much may be kept, and when it may go.
@@ -51,7 +51,7 @@ pub(crate) enum BlobPlace {
         #[serde(default)]
         allow_http: bool,
         credentials: Option<PathBuf>,
-        #[serde(default = "minute")]
+        #[serde(default = "minute", deserialize_with = "seconds_in_a_list")]
         timeout_seconds: u64,
     },
     /// load-s3-agent and its gateway.
@@ -62,12 +62,12 @@ pub(crate) enum BlobPlace {
         gateway: String,
         token_file: Option<PathBuf>,
         ca_file: Option<PathBuf>,
-        /// A bucket of one's own makes it private.
+        /// Private uploads, which are refused: they cannot be read back.
         bucket: Option<String>,
         folder: Option<String>,
         #[serde(default)]
         allow_http: bool,
-        #[serde(default = "half_a_minute")]
+        #[serde(default = "half_a_minute", deserialize_with = "seconds_in_a_list")]
         timeout_seconds: u64,
     },
 }
@@ -80,11 +80,45 @@ const fn half_a_minute() -> u64 {
     30
 }
 
+/// Seconds as a number, or a text with a unit such as `1min`.
+fn seconds_in_a_list<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Span {
+        Seconds(u64),
+        Text(String),
+    }
+    match Span::deserialize(from)? {
+        Span::Seconds(seconds) => Ok(seconds),
+        Span::Text(text) => parse_span(&text, TimeUnit::Seconds)
+            .map_err(|error| serde::de::Error::custom(plainly(error))),
+    }
+}
+
 impl BlobPlace {
     /// The name by which notices refer to it.
     pub(crate) fn name(&self) -> &str {
         let (Self::Fs { name, .. } | Self::S3 { name, .. } | Self::LoadS3 { name, .. }) = self;
         name
+    }
+
+    /// Judges its addresses, without showing them: they may hold a secret.
+    fn check_addresses(&self) -> Result<(), String> {
+        match self {
+            Self::Fs { .. } => Ok(()),
+            Self::S3 { url, endpoint, allow_http, .. } => {
+                let url = url.parse::<ArchiveUrl>().map_err(plainly)?;
+                if matches!(url, ArchiveUrl::Directory(_)) {
+                    return Err("url: s3://bucket/prefix is wanted".into());
+                }
+                let check = |endpoint: &String| check_endpoint(endpoint, *allow_http);
+                endpoint.as_ref().map_or(Ok(()), check).map_err(plainly)
+            }
+            Self::LoadS3 { agent, gateway, .. } => {
+                web_address(agent).map_err(|reason| format!("agent: {reason}"))?;
+                web_address(gateway).map(drop).map_err(|reason| format!("gateway: {reason}"))
+            }
+        }
     }
 
     fn timeout(&self) -> u64 {
@@ -141,94 +175,129 @@ impl NodeBlobs {
                 peers: peers(layers)?,
                 token_file: path("sidecar.token_file")?,
                 ca_file: path("sidecar.ca_file")?,
-                ask_every: Duration::from_secs(layers.must("sidecar.ask_seconds", positive)?),
+                ask_every: layers.must("sidecar.ask_seconds", seconds)?,
                 ..MeshOptions::default()
             },
         };
-        read.check()?;
+        read.check(layers)?;
         Ok(read)
     }
 
     /// What does not go together.
-    fn check(&self) -> Result<(), NodeError> {
-        let refuse = |reason: String| Err(NodeError::Usage(reason));
+    fn check(&self, layers: &Layers) -> Result<(), NodeError> {
         if self.limits.max_undecided < self.limits.max_blobs {
-            return refuse(format!(
+            let reason = format!(
                 "sidecar.max_undecided_blobs = {} is less than sidecar.max_blobs = {}: no full \
                  proposal could be stored",
                 self.limits.max_undecided, self.limits.max_blobs
-            ));
+            );
+            layers.conflict(&["sidecar.max_undecided_blobs", "sidecar.max_blobs"], reason)?;
         }
         if let Err(error) = Validators::new(&self.terms) {
-            return refuse(format!("sidecar.validators: {error}"));
+            let reason = format!("sidecar.validators: {error}");
+            layers.conflict(&["sidecar.validators"], reason)?;
         }
-        let mut names = BTreeSet::new();
-        for place in &self.providers {
-            let name = place.name();
-            if let Err(error) = check_id(name) {
-                return refuse(format!("sidecar.providers: {error}"));
-            }
-            if !names.insert(name) {
-                return refuse(format!("sidecar.providers: two are called {name}"));
-            }
-            if let BlobPlace::Fs { path, .. } = place
-                && (path.as_os_str().is_empty() || path.is_file())
-            {
-                return refuse(format!("sidecar.providers: path of {name} is no directory"));
-            }
-            if place.timeout() == 0 {
-                return refuse(format!("sidecar.providers: timeout_seconds of {name} is 0"));
-            }
-        }
-        let mut names = BTreeSet::new();
-        for Peer { name, url } in &self.mesh.peers {
-            if !names.insert(name) {
-                return refuse(format!("sidecar.peers: two are called {name}"));
-            }
-            let web = url.starts_with("http://") || url.starts_with("https://");
-            if name.is_empty() || !web || url.contains('@') {
-                // The address is not repeated: it may hold a secret that was put there by mistake.
-                return refuse(format!(
-                    "sidecar.peers: peer `{name}` needs a name and an address, http://… or \
-                     https://…, without a user"
-                ));
-            }
-        }
+        self.check_places(layers)?;
+        self.check_peers(layers)?;
         let there = self.providers.len();
         let needs = [
-            (self.identity.is_some(), "sidecar.identity"),
-            (self.read_through, "sidecar.read_through"),
-            (self.limits.trust == Trust::Fetch, "sidecar.trust = fetch"),
+            (self.identity.is_some(), "sidecar.identity", "sidecar.identity"),
+            (self.read_through, "sidecar.read_through", "sidecar.read_through"),
+            (self.limits.trust == Trust::Fetch, "sidecar.trust", "sidecar.trust = fetch"),
         ];
-        for (wanted, key) in needs {
+        for (wanted, key, what) in needs {
             if wanted && there == 0 {
-                return refuse(format!("{key} needs a place for copies in sidecar.providers"));
+                let reason = format!("{what} needs a place for copies in sidecar.providers");
+                layers.conflict(&[key, "sidecar.providers"], reason)?;
             }
         }
-        if self.identity.is_some() && self.min_copies > there {
+        if self.identity.is_some() && there > 0 && self.min_copies > there {
             let wanted = self.min_copies;
-            return refuse(format!(
+            let reason = format!(
                 "sidecar.min_copies = {wanted} is more than the {there} of sidecar.providers"
-            ));
+            );
+            layers.conflict(&["sidecar.min_copies", "sidecar.providers"], reason)?;
         }
         match &self.identity {
             Some(Validator { id, .. }) if !self.terms.iter().any(|term| term.id == *id) => {
-                refuse(format!("sidecar.identity {id} is not in sidecar.validators"))
+                let reason = format!("sidecar.identity {id} is not in sidecar.validators");
+                layers.conflict(&["sidecar.identity", "sidecar.validators"], reason)
             }
             _ => Ok(()),
         }
     }
 
+    fn check_places(&self, layers: &Layers) -> Result<(), NodeError> {
+        let refuse = |what: String| {
+            layers.conflict(&["sidecar.providers"], format!("sidecar.providers: {what}"))
+        };
+        let mut names = BTreeSet::new();
+        for place in &self.providers {
+            let name = place.name();
+            if let Err(error) = check_id(name) {
+                refuse(error.to_string())?;
+            }
+            if !names.insert(name) {
+                refuse(format!("two are called {name}"))?;
+            }
+            if let BlobPlace::Fs { path, .. } = place
+                && (path.as_os_str().is_empty() || path.is_file())
+            {
+                refuse(format!("path of {name} is no directory"))?;
+            }
+            if let BlobPlace::LoadS3 { bucket, folder, .. } = place
+                && (bucket.is_some() || folder.is_some())
+            {
+                refuse(format!(
+                    "bucket and folder of {name} ask for private uploads, and load-s3-agent's gateway does \
+                     not resolve those: no copy could be read back, so no blob would ever count as archived \
+                     or be pruned. Leave both out (public uploads), or name the bucket itself as a place of \
+                     kind = \"s3\""
+                ))?;
+            }
+            if place.timeout() == 0 {
+                refuse(format!("timeout_seconds of {name} is 0"))?;
+            }
+            if let Err(reason) = place.check_addresses() {
+                refuse(format!("{name}: {reason}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_peers(&self, layers: &Layers) -> Result<(), NodeError> {
+        let refuse =
+            |what: String| layers.conflict(&["sidecar.peers"], format!("sidecar.peers: {what}"));
+        let mut names = BTreeSet::new();
+        for Peer { name, url } in &self.mesh.peers {
+            if !names.insert(name) {
+                refuse(format!("two are called {name}"))?;
+            }
+            let web = url.starts_with("http://") || url.starts_with("https://");
+            if name.is_empty() || !web || url.contains('@') {
+                // The address is not repeated: it may hold a secret that was put there by mistake.
+                refuse(format!(
+                    "peer `{name}` needs a name and an address, http://… or https://…, without a \
+                     user"
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses heights that would not fit into the memory of answers: they could never be read.
-    pub(super) fn check_room(&self, answer_bytes: usize) -> Result<(), NodeError> {
+    pub(super) fn check_room(&self, layers: &Layers, answer_bytes: usize) -> Result<(), NodeError> {
         // The bytes themselves, and twice as much where they are written as digits.
         let needed = (self.limits.max_blobs as usize).saturating_mul(3 * BLOB_LEN);
         if self.enabled && needed > answer_bytes {
-            return Err(NodeError::Usage(format!(
-                "sidecar.max_blobs = {} take {needed} bytes as an answer, and limits.answer_bytes is \
-                 {answer_bytes}; a height must fit into it",
-                self.limits.max_blobs
-            )));
+            let reason = format!(
+                "sidecar.max_blobs = {} take {} as an answer, and limits.answer_bytes is {}; a height \
+                 must fit into it",
+                self.limits.max_blobs,
+                format_bytes(needed as u64),
+                format_bytes(answer_bytes as u64)
+            );
+            layers.conflict(&["sidecar.max_blobs", "limits.answer_bytes"], reason)?;
         }
         Ok(())
     }
@@ -257,7 +326,11 @@ fn identity(layers: &Layers) -> Result<Option<Validator>, NodeError> {
     match (id, key_file) {
         (Some(id), Some(key_file)) => Ok(Some(Validator { id, key_file })),
         (None, None) => Ok(None),
-        _ => Err(NodeError::Usage("sidecar.identity and sidecar.key_file go together".into())),
+        _ => {
+            let keys = ["sidecar.identity", "sidecar.key_file"];
+            layers.conflict(&keys, "sidecar.identity and sidecar.key_file go together")?;
+            Ok(None)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::layers::Origin;
+use crate::exit::Exit;
 
 fn file(text: &str) -> Result<Layers, anyhow::Error> {
     let place = tempfile::tempdir()?;
@@ -32,8 +33,8 @@ fn the_defaults_alone_are_a_configuration() {
 fn a_flag_outranks_the_environment_which_outranks_the_file_which_outranks_the_default() {
     let mut layers = file("[http]\naddr = \"127.0.0.1:1\"\n[limits]\nbatch = 7\n").unwrap();
     let origin = |layers: &Layers| layers.get("http.addr").unwrap().origin.clone();
-    assert!(matches!(origin(&layers), Origin::File(_)));
-    layers.environment(variables(&[("SECATEUR_HTTP_ADDR", "127.0.0.1:2")])).unwrap();
+    assert!(matches!(origin(&layers), Origin::File { line: 2, .. }));
+    layers.environment(variables(&[("SECATEUR_HTTP_ADDR", "127.0.0.1:2")]));
     assert_eq!(origin(&layers), Origin::Variable("SECATEUR_HTTP_ADDR".into()));
     layers.flag("http.addr", "http", Some("127.0.0.1:3".into()));
     assert_eq!(origin(&layers), Origin::Flag("http"));
@@ -44,13 +45,18 @@ fn a_flag_outranks_the_environment_which_outranks_the_file_which_outranks_the_de
 #[test]
 fn an_unknown_key_is_refused_wherever_it_stands() {
     for text in ["[http]\nadress = \"x\"\n", "[htttp]\naddr = \"x\"\n", "addr = \"x\"\n"] {
-        let error = file(text).unwrap_err().to_string();
+        let error = Config::of(&file(text).unwrap()).unwrap_err().to_string();
         assert!(error.contains("there is no key"), "{text}: {error}");
+        assert!(file(text).unwrap().sound().is_err(), "{text}");
     }
     let mut layers = Layers::defaults();
-    let error = layers.environment(variables(&[("SECATEUR_HTPP_ADDR", "x")])).unwrap_err();
-    assert!(error.to_string().contains("SECATEUR_HTPP_ADDR"), "{error}");
-    layers.environment(variables(&[("SECATEUR_DATA", "x"), ("HOME", "/")])).unwrap();
+    layers.environment(variables(&[("SECATEUR_HTPP_ADDR", "x")]));
+    let error = layers.sound().unwrap_err().to_string();
+    assert!(error.contains("$SECATEUR_HTPP_ADDR"), "{error}");
+    assert!(error.contains("did you mean SECATEUR_HTTP_ADDR?"), "{error}");
+    let mut layers = Layers::defaults();
+    layers.environment(variables(&[("SECATEUR_DATA", "x"), ("HOME", "/")]));
+    layers.sound().unwrap();
 }
 
 #[test]
@@ -72,9 +78,10 @@ fn a_bad_value_is_named_with_its_origin() {
 
 #[test]
 fn what_an_index_would_refuse_is_refused_by_a_check_and_said_once() {
-    check_index(&Layers::defaults()).unwrap();
+    checked(&Layers::defaults(), Starts::Any).unwrap();
     let reached = file("[index]\nhttp = \"0.0.0.0:7750\"\n").unwrap();
-    assert_eq!(check_index(&reached).unwrap_err().exit(), crate::exit::Exit::Refused);
+    assert_eq!(checked(&reached, Starts::Index).unwrap_err().exit(), Exit::Refused);
+    checked(&reached, Starts::Node).unwrap();
     for (section, line) in [
         ("index", "on_pruned = \"x\""),
         ("index", "verify = \"x\""),
@@ -103,9 +110,8 @@ fn what_an_index_would_refuse_is_refused_by_a_check_and_said_once() {
         ("sidecar", "identity = \"0x\"\nkey_file = \"k\""),
     ] {
         let layers = file(&format!("[{section}]\n{line}\n")).unwrap();
-        let checked = Config::of(&layers).and_then(|_| check_index(&layers));
-        let error = checked.expect_err(line);
-        assert_eq!(error.exit(), crate::exit::Exit::Usage, "{line}: {error}");
+        let error = checked(&layers, Starts::Any).expect_err(line);
+        assert_eq!(error.exit(), Exit::Usage, "{line}: {error}");
         let error = error.to_string();
         assert_eq!(error.matches("nothing was changed").count(), 1, "{line}: {error}");
         assert!(!error.contains("secret"), "{error}");
@@ -115,12 +121,116 @@ fn what_an_index_would_refuse_is_refused_by_a_check_and_said_once() {
     }
 }
 
+/// `config check` passed what `node` refused: values were judged where they were used, by each service
+/// for itself, and the first bad one ended it. Now one validation judges them all for everyone.
+#[test]
+fn all_that_a_node_would_refuse_is_one_error_with_the_lines_of_the_file() {
+    let text = "[policy]\ntarget_bytes = 1\n\n[follow]\nurl = \"htp://me:secret@x\"\n\n[http]\n\
+                addr = \"127.0.0.1:7741\"\nadress = 1\n\n[log]\nlevel = \"loud\"\n";
+    for starts in [Starts::Node, Starts::Any] {
+        let error = checked(&file(text).unwrap(), starts).unwrap_err();
+        assert_eq!(error.exit(), Exit::Usage);
+        let error = error.to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert!(lines[0].starts_with("the configuration has 5 errors (read from /"), "{error}");
+        assert!(lines[0].ends_with("; nothing was changed"), "{error}");
+        for (at, place, wanted) in [
+            (1, "secateur.toml:2: ", "a budget of 1 B is too small; the least is 512KiB"),
+            (2, "secateur.toml:5: ", "follow.url = `…`"),
+            (3, "secateur.toml:8: ", "127.0.0.1:7741 are the same address"),
+            (4, "secateur.toml:9: ", "there is no key http.adress; did you mean http.addr?"),
+            (5, "secateur.toml:12: ", "`loud` is no level"),
+        ] {
+            let line = lines[at];
+            assert!(line.contains(place) && line.contains(wanted), "{line}");
+        }
+        assert!(error.contains("did you mean http?") && !error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn a_word_that_is_no_level_of_the_log_is_refused_and_a_filter_is_taken() {
+    let level = |text: &str| Log::of(&file(&format!("[log]\nlevel = \"{text}\"\n")).unwrap());
+    for good in ["warn", "INFO", "off", "info,secateur_store=debug", "secateur[span]=trace"] {
+        level(good).unwrap();
+    }
+    for (bad, near) in [("loud", None), ("debgu", Some("debug")), ("info,hyper", None)] {
+        let error = level(bad).unwrap_err().to_string();
+        assert_eq!(error.contains("did you mean"), near.is_some(), "{error}");
+        assert!(near.is_none_or(|near| error.contains(near)), "{error}");
+    }
+}
+
+#[test]
+fn a_word_that_is_nearly_one_of_a_list_is_answered_with_the_one_that_is_meant() {
+    for (text, meant) in [
+        ("[utxo]\ntrigger = \"mind\"\n", "did you mean mined?"),
+        ("[index]\nverify = \"ful\"\n", "did you mean full?"),
+        ("[policy]\nclock = \"chian\"\n", "did you mean chain?"),
+        ("[archive]\nread_through = \"ture\"\n", "did you mean true?"),
+    ] {
+        let error = Config::of(&file(text).unwrap()).unwrap_err().to_string();
+        assert!(error.contains(meant), "{error}");
+    }
+    let error = Config::of(&file("[limits]\nbatch = \"12x\"\n").unwrap()).unwrap_err().to_string();
+    assert!(!error.contains("did you mean"), "{error}");
+}
+
+#[test]
+fn addresses_of_one_service_that_overlap_are_refused() {
+    for (text, starts) in [
+        ("[http]\naddr = \"127.0.0.1:9\"\n[grpc]\naddr = \"127.0.0.1:9\"\n", Starts::Node),
+        ("[utxo]\nlisten = \"127.0.0.1:8097\"\n", Starts::Utxo),
+    ] {
+        let layers = file(text).unwrap();
+        for starts in [starts, Starts::Any] {
+            let error = checked(&layers, starts).unwrap_err().to_string();
+            assert!(error.contains("same address"), "{error}");
+        }
+        checked(&layers, Starts::Index).unwrap();
+    }
+    let any = "[http]\naddr = \"127.0.0.1:0\"\n[grpc]\naddr = \"127.0.0.1:0\"\n";
+    checked(&file(any).unwrap(), Starts::Any).unwrap();
+}
+
+#[test]
+fn a_file_that_is_not_toml_is_refused_with_the_line_of_the_mistake() {
+    let error = Config::of(&file("[http]\n\naddr = = 1\n").unwrap()).unwrap_err().to_string();
+    assert!(error.contains("secateur.toml:3: this is not TOML"), "{error}");
+}
+
+#[test]
+fn a_size_or_a_time_takes_its_unit_in_every_section() {
+    let text = "[policy]\ntarget_bytes = \"64G\"\nretain_days = \"14d\"\ntrigger = \"timer:1min\"\n\
+                [limits]\nbody_bytes = \"5M\"\ntimeout_seconds = \"1min\"\n\
+                [follow]\nurl = \"http://x\"\npoll_ms = \"2s\"\ntimeout_seconds = \"90s\"\n\
+                [archive]\ntimeout_seconds = \"2min\"\npart_bytes = \"1.5G\"\n\
+                [index]\nretention_days = \"12w\"\n[sidecar]\nask_seconds = \"1h\"\n\
+                providers = [{ kind = \"s3\", name = \"a\", url = \"s3://bucket/a\", timeout_seconds = \"2min\" }]\n\
+                [utxo]\njob_timeout_seconds = \"1h\"\nprogress_seconds = \"1min\"\n";
+    let config = Config::of(&file(text).unwrap()).unwrap();
+    let mut policy = PrunePolicy::default();
+    config.apply_policy(&mut policy).unwrap();
+    assert_eq!((policy.target_bytes, policy.retain_days), (64 << 30, 14));
+    assert_eq!((config.limits.body_bytes, config.limits.timeout.as_secs()), (5 << 20, 60));
+    let follow = config.follow.unwrap();
+    assert_eq!((follow.poll.as_secs(), follow.timeout.as_secs()), (2, 90));
+    assert_eq!(config.sidecar.mesh.ask_every.as_secs(), 3_600);
+    assert!(matches!(
+        config.sidecar.providers.as_slice(),
+        [BlobPlace::S3 { timeout_seconds: 120, .. }]
+    ));
+    assert_eq!(config.utxo.pruner.progress_interval.as_secs(), 60);
+    let error = Config::of(&file("[policy]\nretain_days = \"36h\"\n").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("whole number of days"), "{error}");
+}
+
 #[test]
 fn an_address_that_is_not_one_is_not_repeated() {
     let mut layers = Layers::defaults();
     layers.flag("index.sink", "sink", Some("postgres//me:secret@host/db".into()));
     let error = layers.read("index.sink", crate::indexer::RowsInto::parse).unwrap_err();
-    assert!(error.to_string().contains("(from --sink)"), "{error}");
+    assert!(error.to_string().contains("--sink: index.sink"), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
 }
 

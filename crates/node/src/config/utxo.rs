@@ -1,26 +1,33 @@
 //! `[utxo]`: what `secateur utxo` is told.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use secateur_archive::ArchiveUrl;
+use secateur_core::{TimeUnit, parse_span};
 use secateur_sql::postgres::Address;
-use secateur_utxo::teranode::ChainOptions;
+use secateur_utxo::teranode::{ApiKey, ChainOptions};
 use secateur_utxo::{Following, MAX_BODY, Rules, SafeMode, Settings, Subscribed, TriggerMode};
 use serde::de::DeserializeOwned;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 
 use super::archive::settings;
 use super::{
-    ArchivePlace, DEFAULT_FILE, Layers, address, fits, number, plainly, positive, size, truth,
+    ArchivePlace, DEFAULT_FILE, Layers, address, fits, number, plainly, positive, seconds, size,
+    truth,
 };
 use crate::cli::UtxoArgs;
 use crate::error::NodeError;
 use crate::indexer::no_password;
+use crate::security::check_private;
 
 /// How an address of an Aerospike cluster begins.
 const AEROSPIKE: &str = "aerospike://";
+
+/// A file with a key is no longer than this.
+const MAX_KEY_BYTES: u64 = 4_096;
 
 /// The database of records.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,8 +58,12 @@ impl std::fmt::Debug for RecordsIn {
 /// What the UTXO service is told.
 #[derive(Debug, Clone)]
 pub(crate) struct UtxoSettings {
+    /// Whether the service starts at all.
+    pub(crate) start: bool,
     pub(crate) listen: SocketAddr,
     pub(crate) http: SocketAddr,
+    /// Where health answers without TLS and token, and nothing else does.
+    pub(crate) open_health: Option<SocketAddr>,
     /// Where records are; none means in the data directory.
     pub(crate) store: Option<RecordsIn>,
     /// Where external files are; none means beside an SQLite store.
@@ -65,6 +76,8 @@ pub(crate) struct UtxoSettings {
     pub(crate) following: Following,
     pub(crate) chain: Option<ChainOptions>,
     pub(crate) assembly: Option<ChainOptions>,
+    /// The file with the key that both are shown.
+    pub(crate) api_key_file: Option<PathBuf>,
 }
 
 /// Reads the layers of the UTXO service. The file that is read is the named one, else that of its
@@ -72,7 +85,7 @@ pub(crate) struct UtxoSettings {
 pub(crate) fn utxo_layers(args: &UtxoArgs, data: &Path) -> Result<Layers, anyhow::Error> {
     let own = [crate::utxo::directory(data).join(DEFAULT_FILE), data.join(DEFAULT_FILE)];
     let file = args.config.clone().or_else(|| own.into_iter().find(|file| file.is_file()));
-    let mut layers = super::base(file.as_deref())?;
+    let mut layers = super::load(file.as_deref())?;
     // Aerospike's has no place for one.
     if let Some(store) = args.store.as_ref().filter(|store| !store.starts_with(AEROSPIKE)) {
         no_password("store", "utxo.store", store)?;
@@ -84,12 +97,14 @@ pub(crate) fn utxo_layers(args: &UtxoArgs, data: &Path) -> Result<Layers, anyhow
 
 impl UtxoSettings {
     pub(super) fn of(layers: &Layers) -> Result<Self, NodeError> {
-        let timeout = Duration::from_secs(layers.must("utxo.timeout_seconds", positive)?);
+        let timeout = layers.must("utxo.timeout_seconds", seconds)?;
         let chain = |name| layers.read(name, |text| chain(text, timeout));
         let blockchain = chain("utxo.blockchain_url")?;
         let settings = Self {
+            start: layers.must("utxo.start", truth)?,
             listen: layers.must("utxo.listen", address)?,
             http: layers.must("utxo.http", address)?,
+            open_health: layers.read("utxo.open_health", address)?,
             store: layers.read("utxo.store", store)?,
             files: layers.read("utxo.files", |text| text.parse().map_err(plainly::<_>))?,
             objects: settings(layers)?,
@@ -106,6 +121,7 @@ impl UtxoSettings {
                 persister_stale_blocks: layers.must("utxo.persister_stale_blocks", blocks)?,
                 max_lag_blocks: layers.must("utxo.max_lag_blocks", blocks)?,
                 max_jump_blocks: layers.must("utxo.max_jump_blocks", blocks)?,
+                max_unfed_blocks: layers.must("utxo.max_unfed_blocks", blocks)?,
                 // Who serves, listens.
                 subscribed: blockchain
                     .as_ref()
@@ -113,18 +129,36 @@ impl UtxoSettings {
             },
             chain: blockchain,
             assembly: chain("utxo.assembly_url")?,
+            api_key_file: layers.read("utxo.api_key_file", |text| Ok(PathBuf::from(text)))?,
         };
         if settings.following.persister_absent && settings.following.mode == TriggerMode::Persisted
         {
             let reason = "utxo.trigger = persisted waits for a persister, and utxo.persister_absent \
                           says that there is none";
-            return Err(NodeError::Usage(reason.into()));
+            layers.conflict(&["utxo.trigger", "utxo.persister_absent"], reason)?;
         }
-        settings
-            .pruner
-            .check()
-            .map_err(|error| NodeError::Usage(format!("utxo: {}", plainly(error))))?;
+        if let Err(error) = settings.pruner.check() {
+            let keys = ["utxo.chunk_size", "utxo.chunk_group_limit", "utxo.defensive_batch_read"];
+            layers.conflict(&keys, format!("utxo: {}", plainly(error)))?;
+        }
         Ok(settings)
+    }
+
+    /// The key that the chain is shown, read from its file.
+    pub(crate) fn api_key(&self) -> Result<Option<ApiKey>, anyhow::Error> {
+        let Some(path) = &self.api_key_file else { return Ok(None) };
+        check_private(path)?;
+        let refuse = |reason: String| {
+            NodeError::Usage(format!("utxo.api_key_file = {}: {reason}", path.display()))
+        };
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_KEY_BYTES).read_to_string(&mut text))
+            .map_err(|error| refuse(error.to_string()))?;
+        let mut lines = text.lines().map(str::trim);
+        let key = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+        let key = key.ok_or_else(|| refuse("it holds no key".into()))?;
+        Ok(Some(ApiKey::new(key).map_err(|error| refuse(plainly(error)))?))
     }
 
     /// Where external files are, for records in that place.
@@ -150,9 +184,14 @@ fn pruner(layers: &Layers) -> Result<Settings, NodeError> {
         delete: layers.must("utxo.delete", truth)?,
         missing_files_are_gone: layers.must("utxo.missing_files_are_gone", truth)?,
         safe: layers.must("utxo.safe_height", one_of::<SafeMode>)?,
-        job_timeout: Duration::from_secs(layers.must("utxo.job_timeout_seconds", positive)?),
-        progress_interval: Duration::from_secs(layers.must("utxo.progress_seconds", number)?),
+        job_timeout: layers.must("utxo.job_timeout_seconds", seconds)?,
+        progress_interval: layers.must("utxo.progress_seconds", some_or_no_seconds)?,
     })
+}
+
+/// A span of time in seconds; 0 is none.
+fn some_or_no_seconds(text: &str) -> Result<Duration, String> {
+    parse_span(text, TimeUnit::Seconds).map(Duration::from_secs).map_err(plainly)
 }
 
 /// Blocks of a chain whose heights have 32 bits.

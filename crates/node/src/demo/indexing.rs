@@ -19,7 +19,8 @@ use tokio::sync::watch;
 
 use crate::config::ArchivePlace;
 use crate::error::NodeError;
-use crate::indexer::{self, ArchiveJob, BlocksFrom, Done, Job, RowsInto};
+use crate::http::Origins;
+use crate::indexer::{self, ArchiveJob, BlocksFrom, Done, Job, Patience, RowsInto};
 use crate::service::{NodeFile, Service};
 
 /// Where the archive is in the data directory.
@@ -78,6 +79,8 @@ fn job(path: &Path, service: &Service, budget: u64) -> Result<Job, anyhow::Error
     let part = (budget / PARTS_PER_BUDGET).clamp(LEAST_PART, LARGEST_PART);
     Ok(Job {
         source: BlocksFrom::Node(options),
+        directory: None,
+        patience: Patience::default(),
         sink: RowsInto::Sqlite(path.join("index/index.sqlite")),
         archive: Some(ArchiveJob {
             place: ArchivePlace { url: url.parse()?, settings: Settings::default() },
@@ -95,6 +98,7 @@ fn job(path: &Path, service: &Service, budget: u64) -> Result<Job, anyhow::Error
         workers: 1,
         budget_bytes: 8 << 20,
         http: None,
+        cors_origins: Origins::default(),
         chain_id: None,
         once: false,
         to: None,

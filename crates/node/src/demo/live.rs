@@ -103,7 +103,7 @@ fn frame(moment: &Moment, place: &str) -> Vec<String> {
         row("", gauge::marks_row(&marks, BAR_WIDTH));
         row("", gauge::legend(&marks));
     }
-    let state = gauge::styled_state(status.pressure);
+    let state = gauge::styled_state(status);
     row("used", format!("{}   {state}", gauge::used(status)));
     row("head", format!("{:<14} {} blocks/s", height(status.head), tenths(moment.rate_tenths)));
     row(

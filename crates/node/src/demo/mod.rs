@@ -32,7 +32,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::cli::DemoArgs;
 use crate::config::{Config, Layers};
 use crate::error::NodeError;
-use crate::service::{Observer, Options, Service};
+use crate::service::{AnyPort, Observer, Options, Service};
 use crate::ui::Ui;
 use blobs::{Blobs, Others};
 use chain::Opened;
@@ -71,7 +71,9 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
             sender.send(event).unwrap_or_default();
         })
     };
-    let options = Options { observe: Some(observe), any_port: true };
+    // A port that was named is meant.
+    let any_port = AnyPort { http: args.http.is_none(), grpc: args.grpc.is_none() };
+    let options = Options { observe: Some(observe), any_port };
     // Nothing is cut before it is archived, unless there is no archive.
     let settings = demo.store.settings();
     demo.store.set_settings(Settings { archive_hold: !args.no_archive, ..settings })?;

@@ -153,10 +153,7 @@ impl Summary {
                     blocks(self.kept_blocks)
                 ),
             )
-            .row(
-                "used",
-                format_args!("{}, {}", gauge::used(status), gauge::styled_state(status.pressure)),
-            )
+            .row("used", format_args!("{}, {}", gauge::used(status), gauge::styled_state(status)))
             .row("arena", self.arena())
             .row("", self.growth())
             .row(

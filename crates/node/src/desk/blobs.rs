@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use secateur_core::Height;
+use secateur_sidecar::SidecarError;
+use secateur_sidecar::book::{Book, BookObserver};
 use secateur_sidecar::copies::Copies;
-use secateur_sidecar::engine::{BlobKey, BlobMeta, KeptRecord, PruneReport, StoredBlob};
-use secateur_sidecar::notice::Verifier;
+use secateur_sidecar::engine::{
+    ArchiveRecord, BlobKey, BlobMeta, KeptRecord, PruneReport, StoredBlob,
+};
+use secateur_sidecar::notice::{Rejection, Verifier};
 use secateur_sidecar::reader::{Reader, ServeArchived};
 use secateur_store::{Clock as _, SystemClock};
 use serde_json::Value;
@@ -175,7 +179,7 @@ impl BlobDesk {
     /// How many blobs are to be archived again is the answer.
     pub(crate) fn retry(&self, height: Height) -> Result<u64, anyhow::Error> {
         match self {
-            Self::Here(local) => Ok(local.store.enqueue(height, SystemClock.now_millis())? as u64),
+            Self::Here(local) => local.retry(height),
             Self::There(remote) => remote.retry_blobs(height),
         }
     }
@@ -203,6 +207,14 @@ impl BlobDesk {
             Self::There(remote) => remote.blob_records(from),
         }
     }
+}
+
+/// No notice comes to a command.
+struct Unheard;
+
+impl BookObserver for Unheard {
+    fn recorded(&self, _: BlobKey, _: &ArchiveRecord) {}
+    fn rejected(&self, _: &Rejection) {}
 }
 
 fn step(report: &PruneReport) -> Step {
@@ -247,6 +259,30 @@ impl Local {
             Some(verifier) => serde_json::to_value(Told::blob(story, &verifier))?,
             None => serde_json::to_value(story)?,
         })
+    }
+
+    /// The node that runs here next archives what is queued, so it is asked whether that may sign: as the node
+    /// itself would be.
+    fn retry(&self, height: Height) -> Result<u64, anyhow::Error> {
+        let identity = blobs::identity(&self.settings)?;
+        let (us, key) = identity.map(|identity| (identity.id, identity.key)).unzip();
+        let verifier = blobs::verifier(&self.settings, self.claimed.chain_id())?;
+        let store = Arc::clone(&self.store);
+        let book = Book::new(store, Arc::new(verifier), key, Arc::new(Unheard));
+        let queued = book.queue_again(us.as_ref(), height, SystemClock.now_millis());
+        let queued = match queued {
+            Err(error @ SidecarError::NoIdentity { .. }) => {
+                return Err(anyhow::Error::from(error).context(NodeError::Refused(format!(
+                    "{} says nothing of sidecar.identity and sidecar.key_file; name the node's \
+                     configuration with --config <file>",
+                    self.named.as_ref().map_or("no configuration here".into(), |file| {
+                        file.display().to_string()
+                    })
+                ))));
+            }
+            queued => queued?,
+        };
+        Ok(queued as u64)
     }
 
     fn fetch(&self, height: Height, index: u32) -> Result<FetchedBlob, anyhow::Error> {

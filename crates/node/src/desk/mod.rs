@@ -22,7 +22,7 @@ use crate::blobs::{DiskSidecars, open_existing_at};
 use crate::config::{Config, Layers};
 use crate::data_dir::{Claimed, DataDir};
 use crate::error::NodeError;
-use crate::service::NodeFile;
+use crate::service::{NodeFile, SourceNow};
 pub(crate) use blobs::BlobDesk;
 use remote::Remote;
 pub(crate) use utxo::UtxoDesk;
@@ -134,6 +134,14 @@ impl Desk {
         }
     }
 
+    /// The source that a running node follows; without a node nothing is followed.
+    pub(crate) fn source(&self) -> Result<Option<SourceNow>, anyhow::Error> {
+        match self {
+            Self::Here(_) => Ok(None),
+            Self::There(remote) => remote.source(),
+        }
+    }
+
     pub(crate) fn plan(&self) -> Result<Plan, anyhow::Error> {
         match self {
             Self::Here(data) => Ok(data.store.prune_plan()?),
@@ -173,8 +181,9 @@ impl Desk {
         }
     }
 
-    /// Prunes one tick. Without `max_ops` it is what a tick of the daemon would be granted now.
-    pub(crate) fn prune(&self, max_ops: Option<u64>) -> Result<Tick, anyhow::Error> {
+    /// Prunes one tick, and nothing above block `to`. Without `max_ops` it is what a tick of the daemon
+    /// would be granted now.
+    pub(crate) fn prune(&self, to: Height, max_ops: Option<u64>) -> Result<Tick, anyhow::Error> {
         match self {
             Self::Here(data) => {
                 let max_ops = if let Some(max_ops) = max_ops {
@@ -183,7 +192,7 @@ impl Desk {
                     let pressure = data.store.get_prune_status()?.pressure;
                     pressure.tick_ops(data.store.policy().max_ops_per_tick)
                 };
-                let outcome = data.store.prune_now(max_ops)?;
+                let outcome = data.store.prune_blocks(to, max_ops)?;
                 Ok(Tick {
                     blocks: outcome.totals.blocks,
                     more: outcome.more(),
@@ -191,7 +200,7 @@ impl Desk {
                     report: outcome.report,
                 })
             }
-            Self::There(remote) => remote.prune(max_ops),
+            Self::There(remote) => remote.prune(to, max_ops),
         }
     }
 

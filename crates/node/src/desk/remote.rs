@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use secateur_core::{PruneStatus, StopReason, Strength};
+use secateur_core::{Height, PruneStatus, StopReason, Strength};
 use secateur_proto::history::v1 as proto;
 use secateur_proto::history::v1::admin_client::AdminClient;
 use secateur_proto::sidecar::v1::sidecar_client::SidecarClient;
@@ -18,7 +18,7 @@ use tonic::{Code, Request, Status};
 
 use super::{BlobsReport, CONNECT, Tick, Verified, way_to};
 use crate::error::NodeError;
-use crate::service::NodeFile;
+use crate::service::{NodeFile, SourceNow};
 
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
@@ -168,6 +168,15 @@ impl Remote {
         Ok(self.get::<Answer>("/v1/node")?.chain_id)
     }
 
+    /// The source that the node follows, if it follows one.
+    pub(crate) fn source(&self) -> Result<Option<SourceNow>, anyhow::Error> {
+        #[derive(serde::Deserialize)]
+        struct Answer {
+            source: Option<SourceNow>,
+        }
+        Ok(self.get::<Answer>("/v1/node")?.source)
+    }
+
     pub(crate) fn set_policy(&self, changes: &[(String, String)]) -> Result<(), anyhow::Error> {
         let changes = changes.iter().cloned().collect();
         let request = proto::SetPolicyRequest { changes };
@@ -179,8 +188,8 @@ impl Remote {
         self.call(|mut admin| async move { admin.set_pruning(request).await }).map(drop)
     }
 
-    pub(crate) fn prune(&self, max_ops: Option<u64>) -> Result<Tick, anyhow::Error> {
-        let request = proto::PruneRequest { max_ops: max_ops.unwrap_or(0) };
+    pub(crate) fn prune(&self, to: Height, max_ops: Option<u64>) -> Result<Tick, anyhow::Error> {
+        let request = proto::PruneRequest { max_ops: max_ops.unwrap_or(0), to: Some(to) };
         let answer = self.call(|mut admin| async move { admin.prune(request).await })?;
         let report = if answer.blocks > 0 {
             self.get::<PruneStatus>("/v1/status")?.last_report

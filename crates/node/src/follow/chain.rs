@@ -6,8 +6,9 @@ use secateur_core::{BlockHash, BlockMeta, Height};
 use serde_json::{Value, json};
 
 use super::FollowError;
-use super::convert::check_header;
+use super::convert::{check_header, stated_hash};
 use super::envelope::{Answer, Call};
+use super::error::Misfit;
 use super::source::Source;
 
 /// How a source's newest blocks stand.
@@ -105,6 +106,21 @@ pub(super) async fn headers(
     Ok(found)
 }
 
+/// Asks for the hashes of some heights. What the source does not have, does not give or gives wrong is
+/// `None`: a node that prunes blocks may refuse old ones.
+pub(super) async fn probe(
+    source: &Source,
+    heights: &[Height],
+) -> Result<Vec<Option<BlockHash>>, FollowError> {
+    let calls: Vec<Call> = heights.iter().map(|height| header_call(&hex(*height))).collect();
+    let answers = source.ask(&calls).await?;
+    let hash = |(height, answer): (&Height, Answer)| {
+        let raw = answer.ok().flatten()?;
+        check_header(Some(*height), &raw).ok().map(|meta| meta.hash)
+    };
+    Ok(heights.iter().zip(answers).map(hash).collect())
+}
+
 fn header_call(which: &Value) -> Call {
     Call::new("eth_getBlockByNumber", json!([which, false]))
 }
@@ -116,7 +132,10 @@ pub(super) fn hex(height: Height) -> Value {
 
 fn header(asked: Option<Height>, raw: &Bytes) -> Result<BlockMeta, FollowError> {
     check_header(asked, raw).map_err(|reason| match asked {
-        Some(height) => FollowError::Block { height, reason: Box::new(reason) },
+        Some(height) => {
+            let (hash, bytes) = (stated_hash(raw), raw.len() as u64);
+            FollowError::Block(Box::new(Misfit { height, hash, bytes, reason }))
+        }
         None => FollowError::trouble(format!("the source's newest header was refused: {reason}")),
     })
 }

@@ -70,8 +70,8 @@ impl Client {
             // Not the address itself: it may hold a password or a key.
             NodeError::Usage(format!("{key} is not an address that can be followed: {reason}"))
         };
-        let url = Url::parse(&config.url).map_err(|error| refuse(&error.to_string()))?;
-        let host = url.host_str().ok_or_else(|| refuse("it names no host"))?;
+        let url = check_url(&config.url).map_err(|reason| refuse(&reason))?;
+        let host = url.host_str().unwrap_or_default();
         let name = match url.port() {
             Some(port) => format!("{}://{host}:{port}", url.scheme()),
             None => format!("{}://{host}", url.scheme()),
@@ -88,11 +88,10 @@ impl Client {
         match url.scheme() {
             // No certificates are needed, so that none have to be installed.
             "http" => http = http.tls_certs_only([]),
-            "https" => http = http.https_only(true),
-            _ => return Err(refuse("http:// or https:// is wanted").into()),
+            _ => http = http.https_only(true),
         }
         let http = http.build().map_err(|error| {
-            NodeError::Failed(format!("the way to {name} cannot be prepared: {error:?}"))
+            NodeError::Failed(format!("the way to {name} cannot be prepared: {error}"))
         })?;
         Ok(Self {
             http,
@@ -197,6 +196,17 @@ impl Client {
             cause = deeper;
         }
         Failure::transient(format!("{reason} ({cause})"))
+    }
+}
+
+/// Judges an address that a client could be made for; the reason does not repeat it, because it may
+/// hold a password or a key.
+pub(crate) fn check_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    match url.scheme() {
+        "http" | "https" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
+        "http" | "https" => Err("it names no host".into()),
+        _ => Err("http:// or https:// is wanted at its beginning".into()),
     }
 }
 

@@ -9,8 +9,8 @@ use alloy_primitives::{Address, B256, Bloom, Bytes, Log, U8, U64};
 use alloy_rpc_types_eth::{BlockTransactions, Header, Transaction};
 use bytes::Bytes as Body;
 use secateur_core::{
-    Block, BlockHash, BlockMeta, CoreError, Height, Payloads, TxId, TxIndexEntry, push_receipt,
-    push_tx_index,
+    Block, BlockHash, BlockMeta, CoreError, Height, MAX_SEGMENT_LEN, Payloads, TxId, TxIndexEntry,
+    push_receipt, push_tx_index,
 };
 use serde::Deserialize;
 
@@ -76,6 +76,31 @@ pub(crate) enum Unfit {
     Core(#[from] CoreError),
 }
 
+impl RawBlock {
+    /// How much the source sent for it.
+    pub(super) fn bytes(&self) -> usize {
+        let receipts = match &self.receipts {
+            RawReceipts::All(list) => list.len(),
+            RawReceipts::Each(list) => list.iter().map(Body::len).sum(),
+        };
+        self.block.len() + receipts + self.uncles.iter().map(Body::len).sum::<usize>()
+    }
+
+    /// The hash that the source states for it.
+    pub(super) fn stated_hash(&self) -> Option<BlockHash> {
+        stated_hash(&self.block)
+    }
+}
+
+/// The hash that a block or a header in JSON states for itself.
+pub(super) fn stated_hash(raw: &[u8]) -> Option<BlockHash> {
+    #[derive(Deserialize)]
+    struct Stated {
+        hash: B256,
+    }
+    serde_json::from_slice::<Stated>(raw).ok().map(|stated| BlockHash(stated.hash.0))
+}
+
 impl Unfit {
     fn json(what: &'static str) -> impl Fn(serde_json::Error) -> Self {
         move |error| Self::Json { what, reason: super::envelope::shown(&error.to_string()) }
@@ -134,6 +159,8 @@ pub(super) fn convert(raw: &RawBlock, chain_id: u64) -> Result<Block, Unfit> {
     let body = alloy_consensus::BlockBody { transactions, ommers, withdrawals: rpc.withdrawals };
     payloads.block = alloy_rlp::encode(EvmBlock { header, body });
     let block = Block { meta, payloads };
+    // What the store would refuse is refused here, where it is known which block it is.
+    block.check(MAX_SEGMENT_LEN)?;
     verify_roots(&block, chain_id).map_err(|error| explain(error, &raw.block))?;
     Ok(block)
 }

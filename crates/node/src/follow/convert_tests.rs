@@ -12,6 +12,7 @@ use alloy_consensus::{
 use alloy_primitives::{Address, B256, Bloom, TxKind, U256};
 use bytes::Bytes;
 use k256::ecdsa::SigningKey;
+use secateur_core::MAX_SEGMENT_LEN;
 use serde_json::{Value, json};
 
 use super::convert::{RawBlock, RawReceipts, Unfit, check_header, convert};
@@ -67,6 +68,16 @@ fn other(value: &Value) -> Option<Value> {
         Value::String(_) => Some(json!("0x01")),
         _ => None,
     }
+}
+
+/// The store refused such a block with the whole group that it was in, and did not say which it was.
+#[test]
+fn a_block_that_is_longer_than_the_store_takes_is_refused_by_itself() {
+    let (block, mut receipts) = captured(1);
+    let data = format!("0x{}", "00".repeat(MAX_SEGMENT_LEN as usize));
+    receipts[0]["logs"] = json!([{ "address": Address::ZERO, "topics": [], "data": data }]);
+    let reason = refused(1, &block, &receipts).to_string();
+    assert!(reason.contains(&format!("the limit is {MAX_SEGMENT_LEN}")), "{reason}");
 }
 
 #[test]

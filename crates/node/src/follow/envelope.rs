@@ -72,6 +72,14 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Whether it is about a batch as a whole, though it came under the id of one call: geth refuses
+    /// batches that are too large in this way.
+    fn is_of_batch(&self) -> bool {
+        self.code == -32_600 || self.kind() == Kind::TooMuch
+    }
+}
+
 /// The body of a request for some calls: a batch, or a single call where only one is given.
 pub(super) fn request(calls: &[&Call], batched: bool) -> Vec<u8> {
     let value = match calls {
@@ -191,6 +199,13 @@ pub(super) fn answers(body: &Bytes, asked: usize, batched: bool) -> Result<Vec<A
         }
         count += 1;
     }
+    if count == 1
+        && asked > 1
+        && let Some(Err(refusal)) = found.iter().flatten().next()
+        && refusal.is_of_batch()
+    {
+        return Err(Nonsense::Batch(refusal.clone()));
+    }
     let answers: Option<Vec<Answer>> = found.into_iter().collect();
     answers.ok_or(Nonsense::Missing { found: count, asked })
 }
@@ -233,6 +248,16 @@ mod tests {
             read(r#"[{"id":null,"error":{"code":1,"message":"x"}}]"#, 2),
             Err(Nonsense::Batch(_))
         ));
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_under_the_id_of_its_first_call_is_refused_as_a_whole() {
+        let geth = r#"[{"id":0,"error":{"code":-32600,"message":"batch too large"}}]"#;
+        assert!(matches!(read(geth, 3), Err(Nonsense::Batch(_))));
+        let one = read(geth, 1).unwrap().remove(0).unwrap_err();
+        assert_eq!(one.message, "batch too large", "a single call has its own answer");
+        let other = r#"[{"id":0,"error":{"code":-32601,"message":"no such method"}}]"#;
+        assert_eq!(read(other, 3), Err(Nonsense::Missing { found: 1, asked: 3 }));
     }
 
     #[test]

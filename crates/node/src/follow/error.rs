@@ -1,5 +1,6 @@
 //! Why following pauses, and why it ends.
 
+use secateur_core::{BlockHash, Height};
 use secateur_store::StoreError;
 
 use super::convert::Unfit;
@@ -10,12 +11,27 @@ pub(crate) enum FollowError {
     /// The source, or the space here, is not as it should be; it is tried again later.
     #[error("{0}")]
     Trouble(String),
+    /// The disk here has no room for blocks, and nothing is wrong with the source; they are brought
+    /// again later.
+    #[error("{0}")]
+    Full(String),
     /// A block that was refused; the source is asked for it again later.
-    #[error("block {height} was refused and not stored: {reason}")]
-    Block { height: u64, reason: Box<Unfit> },
+    #[error("block {} was refused and not stored: {}", .0.height, .0.reason)]
+    Block(Box<Misfit>),
     /// Nothing that waiting could put right.
     #[error("{0}")]
     Fatal(anyhow::Error),
+}
+
+/// A block that was refused.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    pub(crate) height: Height,
+    /// As the source states it, if it states one.
+    pub(crate) hash: Option<BlockHash>,
+    /// What the source sent for it.
+    pub(crate) bytes: u64,
+    pub(crate) reason: Unfit,
 }
 
 impl FollowError {
@@ -27,6 +43,7 @@ impl FollowError {
 impl From<StoreError> for FollowError {
     fn from(error: StoreError) -> Self {
         match error {
+            error @ StoreError::DiskFull { .. } => Self::Full(error.to_string()),
             error if error.is_retryable() => Self::Trouble(error.to_string()),
             // Somebody else appended or rolled back: the next round begins behind whatever the
             // head is then.

@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 
 use super::FollowError;
 use super::blocks::{Found, blocks};
-use super::convert::{RawReceipts, Unfit, convert};
+use super::convert::{RawBlock, convert};
+use super::error::Misfit;
 use super::source::Source;
 
 /// A block is asked for so often before it is refused: what does not fit may only be a block and
@@ -81,12 +82,10 @@ impl Fetcher {
             match self.attempt(&heights, &mut chunk).await {
                 Ok(None) => {}
                 Err(error) => chunk.end = Some(error),
-                Ok(Some(reason)) => {
+                Ok(Some(misfit)) => {
                     attempts = if chunk.blocks.len() > before { 1 } else { attempts + 1 };
                     if attempts >= ATTEMPTS {
-                        let height = first + chunk.blocks.len() as u64;
-                        let reason = Box::new(reason);
-                        chunk.end = Some(FollowError::Block { height, reason });
+                        chunk.end = Some(FollowError::Block(misfit));
                     } else {
                         tokio::time::sleep(PAUSE).await;
                     }
@@ -101,18 +100,25 @@ impl Fetcher {
         &self,
         heights: &[Height],
         chunk: &mut Chunk,
-    ) -> Result<Option<Unfit>, FollowError> {
+    ) -> Result<Option<Box<Misfit>>, FollowError> {
         let found = blocks(&self.source, heights).await?;
         self.weigh(&found);
         let turn = Arc::clone(&self.processors).acquire_owned().await;
-        let chain_id = self.chain_id;
+        let (chain_id, heights) = (self.chain_id, heights.to_vec());
         let checked = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let mut fit = Vec::with_capacity(found.len());
-            for raw in found {
+            for (height, raw) in heights.into_iter().zip(found) {
+                let (hash, bytes) = match &raw {
+                    Ok(raw) => (raw.stated_hash(), raw.bytes() as u64),
+                    Err(_) => (None, 0),
+                };
                 match raw.and_then(|raw| convert(&raw, chain_id)) {
                     Ok(block) => fit.push(block),
-                    Err(unfit) => return (fit, Some(unfit)),
+                    Err(reason) => {
+                        let misfit = Misfit { height, hash, bytes, reason };
+                        return (fit, Some(Box::new(misfit)));
+                    }
                 }
             }
             (fit, None)
@@ -124,12 +130,5 @@ impl Fetcher {
 }
 
 fn sent_bytes(found: &Found) -> usize {
-    let of_block = |raw: &super::convert::RawBlock| {
-        let receipts = match &raw.receipts {
-            RawReceipts::All(list) => list.len(),
-            RawReceipts::Each(list) => list.iter().map(bytes::Bytes::len).sum(),
-        };
-        raw.block.len() + receipts
-    };
-    found.iter().flatten().map(of_block).sum()
+    found.iter().flatten().map(RawBlock::bytes).sum()
 }

@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 use secateur_core::Height;
 use secateur_store::ground::disk::DiskStore;
 
-use super::FollowError;
 use super::backoff::Backoff;
 use super::chain::{Final, Heads, heads};
+use super::error::Misfit;
 use super::fetch::Fetcher;
+use super::identity::{Compared, Identity};
 use super::ours::{Ours, Tip};
 use super::pipeline::{self, End, Task, Works};
 use super::progress::Catching;
 use super::reorg::{self, Outcome};
 use super::source::Source;
 use super::teller::Teller;
+use super::{FollowError, RefusedBlock};
 use crate::config::{Follow, Start};
 use crate::error::NodeError;
 
@@ -41,6 +43,9 @@ pub(super) struct Follower {
     teller: Arc<Teller>,
     config: Follow,
     progress: Catching,
+    identity: Identity,
+    /// Whether what answers was found to be of the chain that is here, since it last failed to answer.
+    is_known: bool,
     /// How often in a row the source contradicted us.
     contradicted: u32,
     /// Whether it was said that the source knows no finality.
@@ -54,6 +59,7 @@ impl Follower {
         store: Arc<DiskStore>,
         source: Source,
         teller: Arc<Teller>,
+        identity: Identity,
         config: Follow,
     ) -> Self {
         let chain_id = store.header().chain_id;
@@ -63,6 +69,8 @@ impl Follower {
             teller,
             config,
             progress: Catching::default(),
+            identity,
+            is_known: false,
             contradicted: 0,
             said_no_finality: false,
             seen: None,
@@ -88,23 +96,33 @@ impl Follower {
                     }
                 }
                 Err(FollowError::Fatal(error)) => return error,
+                Err(FollowError::Full(text)) => {
+                    self.teller.disk_full(&text);
+                    tokio::time::sleep(pauses.next_wait()).await;
+                }
                 Err(error) => {
-                    let name = self.fetcher.source.name();
-                    let text = match &error {
-                        FollowError::Block { .. } => format!("{error}. The source is {name}"),
-                        _ => error.to_string(),
-                    };
-                    self.teller.deeper_trouble(&text);
+                    self.tell(error);
                     tokio::time::sleep(pauses.next_wait()).await;
                 }
             }
         }
     }
 
+    fn tell(&self, error: FollowError) {
+        let misfit = match error {
+            FollowError::Block(misfit) => *misfit,
+            error => return self.teller.deeper_trouble(&error.to_string()),
+        };
+        let Misfit { height, hash, bytes, reason } = misfit;
+        let block = RefusedBlock { height, hash, bytes, reason: reason.to_string() };
+        self.teller.refused(block, self.fetcher.source.name());
+    }
+
     async fn round(&mut self) -> Result<Pace, FollowError> {
         let heads = heads(&self.fetcher.source, self.config.confirmations).await?;
         let ours = self.ours.tip().await?;
-        self.teller.source_head(heads.newest.height, ours.map(|tip| tip.height));
+        let newest = &heads.newest;
+        self.teller.heads(newest.height, newest.timestamp, ours.map(|tip| tip.height));
         if heads.chain_id != self.fetcher.chain_id {
             let text = format!(
                 "the source {} is of chain {}, this directory holds chain {}. Name another source \
@@ -115,6 +133,9 @@ impl Follower {
             );
             return self.contradiction(text);
         }
+        if let Some(text) = self.other_chain(ours, &heads).await? {
+            return self.contradiction(text);
+        }
         self.say_finality(&heads.last_final);
         match ours {
             None => self.begin(&heads).await,
@@ -123,6 +144,33 @@ impl Follower {
             }
             Some(tip) => self.compare(tip, &heads).await,
         }
+    }
+
+    /// Whether the source is of another chain, and how that is known. It is compared when it first
+    /// answers and whenever it answers again; and while nothing that is here says whether it is the
+    /// same, because all of it is below what is kept.
+    async fn other_chain(
+        &mut self,
+        ours: Option<Tip>,
+        heads: &Heads,
+    ) -> Result<Option<String>, FollowError> {
+        let newest = heads.newest.height;
+        let behind = self.ours.last_final().is_some_and(|last_final| newest < last_final);
+        self.teller.source_is_behind(behind);
+        self.is_known &= !self.fetcher.source.was_interrupted();
+        if ours.is_none() || (self.is_known && !behind) {
+            return Ok(None);
+        }
+        match self.identity.compare(&self.fetcher.source, &self.ours, newest).await? {
+            Compared::Other { height, ours, theirs } => {
+                let (source, last_final) = (&self.fetcher.source, self.ours.last_final());
+                return Ok(Some(reorg::contradiction(source, last_final, height, &ours, &theirs)));
+            }
+            Compared::Same => self.is_known = true,
+            // Nothing is final yet, or the source prunes: blocks link to ours, or they do not.
+            Compared::Unknown => {}
+        }
+        Ok(None)
     }
 
     /// The first blocks of a store that is new.

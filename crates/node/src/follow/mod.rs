@@ -8,7 +8,8 @@
 //! | `convert`, `fields`, `fetch` | from JSON to checked blocks |
 //! | `pipeline` | many requests at once, in order into the store |
 //! | `follower`, `reorg`, `ours` | rounds: where the source stands, where we stand, what to do |
-//! | `teller`, `progress` | what is told meanwhile |
+//! | `identity` | whether the source is still of the chain that is here |
+//! | `teller`, `standing`, `progress` | what is told meanwhile |
 //! | `beacon` | blobs of finalised slots, from a beacon node |
 //!
 //! What deliberately does not live here: executing blocks. A source that invents a chain whose
@@ -27,42 +28,31 @@ mod error;
 mod fetch;
 mod fields;
 mod follower;
+mod identity;
 mod ours;
 mod pipeline;
 mod progress;
 mod reorg;
 mod source;
+mod standing;
 mod teller;
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use secateur_core::Height;
 use tokio::sync::watch;
 
+pub(crate) use client::check_url;
 use error::FollowError;
 use follower::Follower;
+use identity::Identity;
 use source::Source;
+pub(crate) use standing::{RefusedBlock, Standing};
 use teller::Teller;
 
 use crate::config::Follow;
 use crate::error::NodeError;
 use crate::service::Node;
-
-/// Where the follower stands.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Whether a chain is followed at all.
-    pub(crate) following: bool,
-    /// The first block that this run ingested.
-    pub(crate) from: Option<Height>,
-    /// The source's newest block.
-    pub(crate) source_head: Option<Height>,
-    /// Whether everything that the source has is here.
-    pub(crate) caught_up: bool,
-    /// What is wrong with the source at the moment.
-    pub(crate) trouble: Option<String>,
-}
 
 /// Follows until the node stops.
 pub(crate) async fn run(
@@ -73,8 +63,10 @@ pub(crate) async fn run(
     let mut stopping = node.stopping.clone();
     let teller = Arc::new(Teller::new(say));
     let source = Source::new("follow.url", &config, Arc::clone(&teller))?;
+    teller.follows(source.name(), Standing::patience(config.poll, config.timeout));
     tracing::info!(source = source.name(), "following");
-    let mut follower = Follower::new(Arc::clone(&node.store), source, teller, config);
+    let identity = Identity::open(&node.path)?;
+    let mut follower = Follower::new(Arc::clone(&node.store), source, teller, identity, config);
     tokio::select! {
         // Whoever would say stop is gone: that is a stop as well.
         _ = stopping.wait_for(|stop| *stop) => Ok(()),

@@ -195,6 +195,7 @@ impl<'a> Leg<'a> {
             let (ticket, back) = submit.await?;
             match ticket {
                 Ok(ticket) => {
+                    self.works.teller.taken();
                     let ours = self.works.ours;
                     let wait = async move { Ok(ours.run(|store| store.wait(ticket)).await??) };
                     self.appending.push_back(wait.boxed());
@@ -203,7 +204,7 @@ impl<'a> Leg<'a> {
                 Err(error @ StoreError::DiskFull { .. })
                     if self.works.ours.0.poisoned().is_none() =>
                 {
-                    self.works.teller.deeper_trouble(&error.to_string());
+                    self.works.teller.disk_full(&error.to_string());
                     group = back;
                 }
                 Err(error) => return Err(error.into()),
@@ -227,7 +228,7 @@ impl<'a> Leg<'a> {
             self.works.teller.began(self.task.first);
         }
         self.durable = Some(head);
-        self.works.teller.well();
+        self.works.teller.reached(head);
         progress.at(head, self.task.target);
         if self.finalized.elapsed() >= FINALIZE_EVERY {
             self.finalized = Instant::now();

@@ -110,7 +110,8 @@ fn parted(differs: Option<(Height, BlockHash, BlockHash)>, top: Height) -> Fork 
     }
 }
 
-fn contradiction(
+/// That a source is of another chain, how that is known, and what to do.
+pub(super) fn contradiction(
     source: &Source,
     last_final: Option<Height>,
     height: Height,

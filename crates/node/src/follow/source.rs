@@ -32,6 +32,8 @@ pub(crate) struct Source {
     per_request: AtomicUsize,
     /// Whether it has `eth_getBlockReceipts`.
     receipts_by_block: AtomicBool,
+    /// Whether a request failed since this was last asked.
+    interrupted: AtomicBool,
 }
 
 impl Source {
@@ -50,7 +52,13 @@ impl Source {
             most_calls,
             per_request: AtomicUsize::new(most_calls),
             receipts_by_block: AtomicBool::new(true),
+            interrupted: AtomicBool::new(false),
         })
+    }
+
+    /// Whether a request failed since this was asked last: what answers now may be another node.
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.interrupted.swap(false, Ordering::Relaxed)
     }
 
     /// Its name for logs.
@@ -147,6 +155,7 @@ impl Source {
 
     /// Waits before the next attempt, unless there were enough.
     async fn pause(&self, failure: Failure, backoff: &mut Backoff) -> Result<(), FollowError> {
+        self.interrupted.store(true, Ordering::Relaxed);
         let (reason, pause) = match failure {
             Failure::Transient { reason, pause } => (reason, pause),
             Failure::TooLong { limit } => {

@@ -1,12 +1,13 @@
 //! What is told of the follower: its [`Standing`], and lines in the log when something changes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use secateur_core::Height;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::Standing;
+use super::{RefusedBlock, Standing};
 
 /// The same trouble is logged again after so long.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
@@ -16,15 +17,22 @@ const REMIND_EVERY: Duration = Duration::from_mins(1);
 enum Wrong {
     /// The source does not answer: any answer puts it right.
     Answer,
-    /// What the source says, or what the store says: only progress puts it right.
+    /// The disk is full: a group that is taken puts it right.
+    Full,
+    /// What the source says, or what the store says: only a round that ends well puts it right.
     Deeper,
 }
 
 #[derive(Debug, Default)]
 struct Told {
-    wrong: Option<Wrong>,
-    text: String,
-    at: Option<Instant>,
+    wrong: Option<(Wrong, String)>,
+    /// What was logged last, and when.
+    logged: Option<(String, Instant)>,
+    /// The block that cannot be stored: only a head at or above it puts that right, or a source that
+    /// no longer has it.
+    refused: Option<RefusedBlock>,
+    /// The first newest block that the source named, and its timestamp.
+    first_head: Option<(Height, u64)>,
 }
 
 /// Tells.
@@ -40,9 +48,21 @@ impl Teller {
         Self { standing, told: Mutex::default() }
     }
 
+    /// Whom it speaks of, and how old what the source said may be.
+    pub(super) fn follows(&self, source: &str, patience: Duration) {
+        self.change(|standing| {
+            (standing.source, standing.patience) = (Some(source.to_owned()), patience);
+        });
+    }
+
     /// A request was not answered.
     pub(super) fn source_trouble(&self, text: &str) {
         self.trouble(Wrong::Answer, text);
+    }
+
+    /// Blocks cannot be stored for want of space.
+    pub(super) fn disk_full(&self, text: &str) {
+        self.trouble(Wrong::Full, text);
     }
 
     /// Something is wrong that an answer alone does not put right.
@@ -52,36 +72,102 @@ impl Teller {
 
     fn trouble(&self, wrong: Wrong, text: &str) {
         let mut told = self.told.lock();
-        let due = told.at.is_none_or(|at| at.elapsed() >= REMIND_EVERY) || told.text != text;
+        let due = told
+            .logged
+            .as_ref()
+            .is_none_or(|(logged, at)| at.elapsed() >= REMIND_EVERY || logged != text);
         if due {
             tracing::warn!("{text}");
-            told.at = Some(Instant::now());
-            text.clone_into(&mut told.text);
+            told.logged = Some((text.to_owned(), Instant::now()));
         }
-        // A refused block is not forgotten because the next request fails.
-        if told.wrong != Some(Wrong::Deeper) || wrong == Wrong::Deeper {
-            told.wrong = Some(wrong);
-            self.standing.send_modify(|standing| standing.trouble = Some(text.to_owned()));
+        // What is deeper is not forgotten because the next request fails.
+        let deeper = told.wrong.as_ref().is_some_and(|(before, _)| *before != Wrong::Answer);
+        if wrong != Wrong::Answer || !deeper {
+            told.wrong = Some((wrong, text.to_owned()));
+            self.show(&told);
         }
+    }
+
+    /// A block of the source cannot be stored. It is logged once, however often it is asked for.
+    pub(super) fn refused(&self, block: RefusedBlock, source: &str) {
+        let mut told = self.told.lock();
+        if told.refused.as_ref() == Some(&block) {
+            return;
+        }
+        let hash = block.hash.map_or_else(|| "unknown".into(), |hash| hash.to_string());
+        let RefusedBlock { height: number, bytes, .. } = block;
+        tracing::warn!(number, hash, bytes, source, "{}", told_of(&block));
+        told.refused = Some(block);
+        self.show(&told);
     }
 
     /// The source answered.
     pub(super) fn answered(&self) {
+        self.quietly(|standing| standing.heard = Some(Instant::now()));
         self.clear(|wrong| wrong == Wrong::Answer);
     }
 
-    /// Blocks came in, or there are none to come.
+    /// A group of blocks was taken: there is space.
+    pub(super) fn taken(&self) {
+        self.clear(|wrong| wrong == Wrong::Full);
+    }
+
+    /// Blocks up to here are durable.
+    pub(super) fn reached(&self, head: Height) {
+        let mut told = self.told.lock();
+        if told.refused.as_ref().is_some_and(|block| block.height <= head) {
+            told.refused = None;
+            self.over(&told);
+        }
+    }
+
+    /// A round ended well. A block that was refused is refused still.
     pub(super) fn well(&self) {
         self.clear(|_| true);
     }
 
     fn clear(&self, what: impl Fn(Wrong) -> bool) {
         let mut told = self.told.lock();
-        if told.wrong.is_some_and(what) {
-            *told = Told::default();
-            self.standing.send_modify(|standing| standing.trouble = None);
+        if told.wrong.as_ref().is_some_and(|(wrong, _)| what(*wrong)) {
+            told.wrong = None;
+            self.over(&told);
+        }
+    }
+
+    /// Something was put right; it is logged only if nothing else is wrong.
+    fn over(&self, told: &Told) {
+        self.show(told);
+        if told.wrong.is_none() && told.refused.is_none() {
             tracing::info!("the trouble is over");
         }
+    }
+
+    fn show(&self, told: &Told) {
+        let refused = told.refused.clone();
+        let trouble = refused.as_ref().map(told_of);
+        // A full disk is no trouble of the source: readiness and the status say it of the disk.
+        let of_source = told.wrong.as_ref().filter(|(wrong, _)| *wrong != Wrong::Full);
+        let trouble = trouble.or_else(|| of_source.map(|(_, text)| text.clone()));
+        self.change(|standing| (standing.trouble, standing.refused) = (trouble, refused));
+    }
+
+    /// The source has just said which its newest block is, and when that was made.
+    pub(super) fn heads(&self, head: Height, timestamp: u64, ours: Option<Height>) {
+        let mut told = self.told.lock();
+        let (first, since) = *told.first_head.get_or_insert((head, timestamp));
+        let (blocks, seconds) = (head.checked_sub(first), timestamp.checked_sub(since));
+        let pace = blocks.zip(seconds).and_then(|(blocks, seconds)| {
+            seconds.saturating_mul(1_000).checked_div(blocks).filter(|millis| *millis > 0)
+        });
+        drop(told);
+        self.asked();
+        self.quietly(|standing| standing.block_millis = pace.or(standing.block_millis));
+        self.source_head(head, ours);
+    }
+
+    /// The source has just said how far it is.
+    pub(super) fn asked(&self) {
+        self.quietly(|standing| standing.asked = Some(Instant::now()));
     }
 
     /// The source's newest block, and whether it is here.
@@ -90,6 +176,18 @@ impl Teller {
         self.change(|standing| {
             (standing.source_head, standing.caught_up) = (Some(head), caught_up);
         });
+        let mut told = self.told.lock();
+        // It took the block back, or the block is here after all.
+        let is_gone = |block: &RefusedBlock| head < block.height || ours >= Some(block.height);
+        if told.refused.as_ref().is_some_and(is_gone) {
+            told.refused = None;
+            self.over(&told);
+        }
+    }
+
+    /// Whether the source ends below what is final here.
+    pub(super) fn source_is_behind(&self, behind: bool) {
+        self.change(|standing| standing.source_is_behind = behind);
     }
 
     /// The first block of this run is here.
@@ -107,16 +205,39 @@ impl Teller {
             *standing != before
         });
     }
+
+    /// Changes what only readers look at, and wakes nobody.
+    fn quietly(&self, change: impl FnOnce(&mut Standing)) {
+        self.standing.send_if_modified(|standing| {
+            change(standing);
+            false
+        });
+    }
+}
+
+fn told_of(block: &RefusedBlock) -> String {
+    format!("block {} was refused and not stored: {}", block.height, block.reason)
 }
 
 #[cfg(test)]
 mod tests {
+    use secateur_core::BlockHash;
+
     use super::*;
 
-    #[test]
-    fn an_answer_puts_silence_right_but_not_a_refused_block() {
+    fn teller() -> (Teller, watch::Receiver<Standing>) {
         let (say, standing) = watch::channel(Standing::default());
-        let teller = Teller::new(say);
+        (Teller::new(say), standing)
+    }
+
+    fn refused(height: Height) -> RefusedBlock {
+        let hash = Some(BlockHash([7; 32]));
+        RefusedBlock { height, hash, bytes: 9_000_000, reason: "it is too long".into() }
+    }
+
+    #[test]
+    fn an_answer_puts_silence_right_but_not_what_is_deeper() {
+        let (teller, standing) = teller();
         let trouble = || standing.borrow().trouble.clone();
         teller.source_trouble("silent");
         assert_eq!(trouble().as_deref(), Some("silent"));
@@ -130,16 +251,56 @@ mod tests {
         assert_eq!(trouble(), None);
     }
 
+    /// Blocks below a refused one that became durable, and rounds that ended before they came to it,
+    /// were taken for the end of the trouble, and the refusal was logged again each time. The refused
+    /// block is kept by its height now.
+    #[test]
+    fn a_refused_block_is_trouble_until_a_block_at_its_height_is_here() {
+        let (teller, standing) = teller();
+        let block = || standing.borrow().refused.clone();
+        teller.refused(refused(12), "here");
+        teller.well();
+        teller.reached(11);
+        teller.answered();
+        teller.source_trouble("silent");
+        teller.answered();
+        teller.source_head(20, Some(11));
+        assert_eq!(block(), Some(refused(12)));
+        assert!(standing.borrow().trouble.as_ref().unwrap().contains("block 12 was refused"));
+        teller.reached(12);
+        assert_eq!((block(), standing.borrow().trouble.clone()), (None, None));
+        teller.refused(refused(12), "here");
+        teller.source_head(11, Some(11));
+        assert_eq!(block(), None, "the source no longer has it");
+    }
+
+    /// Groups that were handed in before the disk was full become durable while it is full.
+    #[test]
+    fn a_full_disk_lasts_until_a_group_is_taken_and_is_no_trouble_of_the_source() {
+        let (teller, standing) = teller();
+        let is_full = || teller.told.lock().wrong.as_ref().is_some_and(|(w, _)| *w == Wrong::Full);
+        teller.source_trouble("silent");
+        teller.disk_full("no room");
+        teller.reached(5);
+        teller.answered();
+        assert!(is_full());
+        assert_eq!(standing.borrow().trouble, None, "`/readyz` and the metric accused the source");
+        teller.taken();
+        assert!(!is_full());
+        assert_eq!(standing.borrow().trouble, None);
+    }
+
     #[test]
     fn a_standing_that_stays_the_same_wakes_nobody() {
-        let (say, mut standing) = watch::channel(Standing::default());
-        let teller = Teller::new(say);
-        teller.source_head(7, Some(7));
+        let (teller, mut standing) = teller();
+        teller.heads(7, 70, Some(7));
         standing.mark_unchanged();
-        teller.source_head(7, Some(7));
+        teller.heads(7, 70, Some(7));
+        teller.answered();
         assert!(!standing.has_changed().unwrap());
-        teller.source_head(8, Some(7));
+        teller.heads(8, 72, Some(7));
         assert!(standing.has_changed().unwrap());
         assert!(!standing.borrow().caught_up);
+        assert_eq!(standing.borrow().block_millis, Some(2_000));
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use secateur_core::{Block, Locator, Part};
+use secateur_core::{Block, Height, Locator, Part};
+use secateur_index::codec::CodecName;
 use secateur_proto::history::v1::{self as pb, admin_server};
 use secateur_store::ground::disk::DiskStore;
 use tokio::sync::Semaphore;
@@ -12,6 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::entry::Entry;
 use super::{convert, status, stopped};
+use crate::http::metrics::Metrics;
 use crate::security::Guard;
 use crate::service::{ApiError, Node};
 
@@ -84,15 +86,22 @@ fn range_of(blocks: &[pb::Block]) -> String {
     }
 }
 
-fn append(store: &DiskStore, request: pb::AppendRequest) -> Result<pb::AppendResponse, ApiError> {
+fn append(
+    store: &DiskStore,
+    request: pb::AppendRequest,
+    codec: Option<CodecName>,
+) -> Result<pb::AppendResponse, ApiError> {
     let len = request.blocks.len();
     if len == 0 || len > MOST_BLOCKS {
         return Err(bad(format!(
             "{len} blocks were sent; 1 to {MOST_BLOCKS} are taken at once; nothing was written"
         )));
     }
-    let blocks: Vec<Block> =
-        request.blocks.into_iter().map(convert::block_in).collect::<Result<_, _>>()?;
+    let blocks: Vec<Block> = request
+        .blocks
+        .into_iter()
+        .map(|block| convert::block_in(block, codec))
+        .collect::<Result<_, _>>()?;
     let appended = store.append_group(&blocks)?;
     Ok(pb::AppendResponse { head: appended.head, written: appended.written })
 }
@@ -150,13 +159,18 @@ fn set_policy(
     Ok(pb::SetPolicyResponse { policy: convert::policy(&store.policy()) })
 }
 
-fn prune(store: &DiskStore, request: pb::PruneRequest) -> Result<pb::PruneResponse, ApiError> {
+fn prune(
+    store: &DiskStore,
+    metrics: &Metrics,
+    request: pb::PruneRequest,
+) -> Result<pb::PruneResponse, ApiError> {
     let max_ops = match request.max_ops {
         // What a tick of the daemon would be granted now.
         0 => store.get_prune_status()?.pressure.tick_ops(store.policy().max_ops_per_tick),
         named => named,
     };
-    let outcome = store.prune_now(max_ops)?;
+    let outcome = store.prune_blocks(request.to.unwrap_or(Height::MAX), max_ops)?;
+    metrics.pruned(&outcome);
     Ok(pb::PruneResponse {
         blocks: outcome.totals.blocks,
         bytes: outcome.totals.bytes,
@@ -186,7 +200,14 @@ impl admin_server::Admin for Admin {
         request: Request<pb::AppendRequest>,
     ) -> Result<Response<pb::AppendResponse>, Status> {
         let what = range_of(&request.get_ref().blocks);
-        self.change(request, call!("Append"), what, append).await
+        let (codec, backpressure) = (self.node.chain.codec, self.node.backpressure);
+        self.change(request, call!("Append"), what, move |store, asked| {
+            if backpressure && store.pressure().emergency {
+                return Err(ApiError::Emergency);
+            }
+            append(store, asked, codec)
+        })
+        .await
     }
 
     async fn queue_transactions(
@@ -251,10 +272,14 @@ impl admin_server::Admin for Admin {
         &self,
         request: Request<pb::PruneRequest>,
     ) -> Result<Response<pb::PruneResponse>, Status> {
-        let what = match request.get_ref().max_ops {
+        let pb::PruneRequest { max_ops, to } = request.get_ref();
+        let what = match max_ops {
             0 => "a tick".into(),
             ops => format!("at most {ops} operations"),
         };
+        let what = to.map_or(what.clone(), |to| format!("{what}, up to block {to}"));
+        let metrics = Arc::clone(&self.node.metrics);
+        let prune = move |store: &DiskStore, asked| prune(store, &metrics, asked);
         self.change(request, call!("Prune"), what, prune).await
     }
 

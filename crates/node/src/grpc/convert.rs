@@ -5,10 +5,11 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use secateur_core::{
-    Block, BlockHash, BlockMeta, Chunk, ClockSource, Cursor, ExplainBlock, Hold, Locator,
-    LookupError, MAX_SEGMENT_LEN, Payloads, Plan, PrunePolicy, PruneStatus, Report, Segment,
-    StopReason, Strength, TxId,
+    Block, BlockHash, BlockMeta, Chunk, Cursor, ExplainBlock, Hold, Locator, LookupError,
+    MAX_SEGMENT_LEN, Payloads, Plan, PrunePolicy, PruneStatus, Report, Segment, StopReason,
+    Strength, TxId,
 };
+use secateur_index::codec::CodecName;
 use secateur_proto::export::v1 as export;
 use secateur_proto::history::v1 as pb;
 use secateur_store::{Finding, FindingKind, Queued, ShelfReport, VerifyReport};
@@ -69,13 +70,30 @@ pub(super) fn chunk(chunk: Chunk) -> export::Chunk {
     }
 }
 
-/// A block from outside.
-pub(super) fn block_in(block: pb::Block) -> Result<Block, ApiError> {
+/// A block from outside. One that lacks what its chain's codec needs would be kept for ever and could
+/// never be read, indexed or verified; only blocks that are nothing but their hashes have no payloads.
+pub(super) fn block_in(block: pb::Block, codec: Option<CodecName>) -> Result<Block, ApiError> {
     let meta = block.meta.ok_or_else(|| {
         ApiError::BadRequest("a block without its meta data cannot be kept".into())
     })?;
-    let payloads = block.payloads.unwrap_or_default();
     let height = meta.number;
+    let payloads = match (block.payloads, codec) {
+        (Some(payloads), _) => payloads,
+        (None, Some(CodecName::Opaque)) => pb::Payloads::default(),
+        (None, _) => {
+            return Err(ApiError::BadRequest(format!(
+                "block {height} came without its payloads; nothing was written. Send `payloads`, \
+                 an empty one if blocks of this chain have no bytes"
+            )));
+        }
+    };
+    let is_read = matches!(codec, Some(CodecName::Evm | CodecName::Kasane));
+    if is_read && payloads.block.is_empty() {
+        return Err(ApiError::BadRequest(format!(
+            "the block payload of block {height} is empty, and chain.codec says that blocks of this \
+             chain are read from it; nothing was written"
+        )));
+    }
     let payload = |what: &str, bytes: Bytes| {
         if bytes.len() > MAX_SEGMENT_LEN as usize {
             return Err(ApiError::BadRequest(format!(
@@ -129,6 +147,7 @@ pub(super) fn prune_status(status: PruneStatus, chain_id: u64) -> pb::GetStatusR
     pb::GetStatusResponse {
         archived: status.archived,
         chain_id: Some(chain_id),
+        store_id: None,
         head: status.head,
         finalized: status.finalized,
         export_head: status.export_head,
@@ -150,7 +169,20 @@ pub(super) fn prune_status(status: PruneStatus, chain_id: u64) -> pb::GetStatusR
         quarantined_bytes: status.quarantined_bytes,
         arena_bytes: status.arena_bytes,
         index_bytes: status.index_bytes,
+        free_bytes: status.free_bytes,
+        disk_full: status.disk_full,
+        least_target_bytes: status.least_target_bytes,
         alarms: status.alarms,
+        estimated_kept_bytes: status.estimated_kept_bytes,
+        last_prune_at: status.last_prune_at,
+        oldest_kept_timestamp: status.oldest_kept_timestamp,
+        bytes_per_block: status.bytes_per_block,
+        budget_blocks: status.budget_blocks,
+        budget_seconds: status.budget_seconds,
+        seconds_to_high_water: status.seconds_to_high_water,
+        blocks_per_tick: status.pace.blocks_per_tick,
+        blocks_between_ticks: status.pace.blocks_between_ticks,
+        retention_behind_blocks: status.retention_behind_blocks,
     }
 }
 
@@ -167,6 +199,8 @@ pub(super) fn plan(plan: Plan) -> pb::GetPlanResponse {
         ticks: plan.ticks,
         stop: plan.stop.to_string(),
         binding_hold: plan.binding_hold,
+        blocks_per_tick: plan.pace.blocks_per_tick,
+        blocks_between_ticks: plan.pace.blocks_between_ticks,
     }
 }
 
@@ -276,23 +310,8 @@ pub(super) fn answer(answer: LookupError, locator: Option<Locator>) -> pb::Histo
 
 /// The policy, as `policy set` would take it.
 pub(super) fn policy(policy: &PrunePolicy) -> HashMap<String, String> {
-    let clock = match policy.clock {
-        ClockSource::Chain => "chain",
-        ClockSource::Wall => "wall",
-    };
-    [
-        ("target_bytes", policy.target_bytes.to_string()),
-        ("retain_days", policy.retain_days.to_string()),
-        ("retain_blocks", policy.retain_blocks.to_string()),
-        ("headroom_ratio", policy.headroom_ratio.to_string()),
-        ("hard_emergency_ratio", policy.hard_emergency_ratio.to_string()),
-        ("max_ops_per_tick", policy.max_ops_per_tick.to_string()),
-        ("trigger", policy.trigger.to_string()),
-        ("min_keep_blocks", policy.min_keep_blocks.to_string()),
-        ("clock", clock.to_owned()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into()
+    let value = |key: &str| Some((key.to_owned(), policy.get(key)?));
+    PrunePolicy::KEYS.into_iter().filter_map(value).collect()
 }
 
 /// What queueing a transaction found.

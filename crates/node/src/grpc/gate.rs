@@ -75,7 +75,7 @@ impl Gate {
             .map_err(|error| refuse(role, path, &error))?;
         let place = match role {
             Role::Open => None,
-            Role::Read | Role::Peer | Role::Admin => Some(
+            Role::Read | Role::Consumer | Role::Peer | Role::Admin => Some(
                 Arc::clone(&self.calls)
                     .try_acquire_owned()
                     .map_err(|_| status::plain(&ApiError::Overloaded))?,
@@ -86,7 +86,7 @@ impl Gate {
 }
 
 fn refuse(role: Role, path: &str, error: &ApiError) -> Status {
-    if role == Role::Admin {
+    if matches!(role, Role::Consumer | Role::Admin) {
         tracing::warn!(path, %error, "a call that changes things was refused");
     }
     status::plain(error)
@@ -132,7 +132,7 @@ where
         let peer = request.extensions().get::<Peer>().cloned();
         // What was begun goes on, whoever has stopped waiting for it.
         let late = match grpc_role(&path) {
-            Some(Role::Admin | Role::Peer) => ApiError::MayBeDone,
+            Some(role) if role.changes() => ApiError::MayBeDone,
             _ => ApiError::Timeout,
         };
         let untimed = UNTIMED.contains(&path.as_str());

@@ -186,7 +186,9 @@ impl history_server::History for History {
         _request: Request<pb::GetStatusRequest>,
     ) -> Result<Response<pb::GetStatusResponse>, Status> {
         self.ask(|store| {
-            Ok(convert::prune_status(store.get_prune_status()?, store.header().chain_id))
+            let header = store.header();
+            let status = convert::prune_status(store.get_prune_status()?, header.chain_id);
+            Ok(pb::GetStatusResponse { store_id: Some(header.store_id.to_vec().into()), ..status })
         })
         .await
     }
@@ -248,10 +250,13 @@ impl history_server::History for History {
                     block_number: Some(height),
                     tx_index: Some(index),
                     block: Some(convert::story(&block)),
-                    answer: None,
+                    ..Default::default()
                 },
-                ExplainTx::Absent { answer, .. } => pb::ExplainTransactionResponse {
+                ExplainTx::Absent { answer, cut, .. } => pb::ExplainTransactionResponse {
                     answer: Some(convert::answer(answer, locator(store, Sought::Transaction(id))?)),
+                    first: cut.as_ref().map(|cut| cut.first),
+                    last: cut.as_ref().map(|cut| cut.last),
+                    report: cut.and_then(|cut| cut.report).as_ref().map(convert::report),
                     ..Default::default()
                 },
             })

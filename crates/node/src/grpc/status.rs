@@ -103,7 +103,10 @@ fn detailed(error: &ApiError, details: &impl Message) -> Status {
 fn code(error: &ApiError) -> Code {
     match error {
         ApiError::Pruned { .. } => Code::OutOfRange,
-        ApiError::Pending | ApiError::Archive(_) => Code::Unavailable,
+        ApiError::Pending
+        | ApiError::Archive(_)
+        | ApiError::ArchiveSilent { .. }
+        | ApiError::ArchiveBusy { .. } => Code::Unavailable,
         ApiError::NotFound { .. } => Code::NotFound,
         ApiError::InvalidCursor(_) | ApiError::BadRequest(_) | ApiError::Limit(_) => {
             Code::InvalidArgument
@@ -112,7 +115,9 @@ fn code(error: &ApiError) -> Code {
         ApiError::Blobs(error) => of_blobs(error),
         ApiError::Unauthenticated | ApiError::UnknownToken => Code::Unauthenticated,
         ApiError::Forbidden => Code::PermissionDenied,
-        ApiError::Overloaded | ApiError::DiskFull(_) => Code::ResourceExhausted,
+        ApiError::Overloaded | ApiError::Emergency | ApiError::DiskFull(_) => {
+            Code::ResourceExhausted
+        }
         ApiError::Timeout | ApiError::MayBeDone => Code::DeadlineExceeded,
         ApiError::Internal(_) => Code::Internal,
     }

@@ -195,7 +195,7 @@ impl Gather {
         let mut left = payloads.len();
         for (segment, mut rest) in payloads {
             left -= 1;
-            // No payload is longer than 8 MiB.
+            // No payload is longer than 16 MiB.
             let payload_len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
             let mut start = 0u32;
             loop {

@@ -1,23 +1,40 @@
 //! What is said of each route in the `OpenAPI` document.
 
+use secateur_core::{OPENMETRICS_KIND, PLAIN_KIND};
+use secateur_store::{MAX_PARTS, MAX_REPORTS};
+
 use super::answers::{BYTES, JSON};
-use super::{events, scrape};
+use super::{blobs, events};
 
 /// One parameter of a route.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parameter {
+pub(crate) struct Parameter {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// The values that are allowed, if they are few; `#` stands for a whole number.
-    pub(super) values: &'static [&'static str],
+    pub(super) form: Form,
 }
 
+/// What a parameter may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    /// A text of this pattern.
+    Pattern(&'static str),
+    /// A whole number. A `limit` above the most is taken for the most.
+    Number { least: u64, most: u64 },
+    /// One of a few words.
+    OneOf(&'static [&'static str]),
+}
+
+/// A height, or another number of 64 bits.
+const WHOLE: Form = Form::Number { least: 0, most: u64::MAX };
+const HASH_PATTERN: &str = "^(0x)?[0-9a-fA-F]{64}$";
+
 /// Kinds of an answer, and for JSON the name of its schema.
-pub(super) type Kinds = &'static [(&'static str, &'static str)];
+pub(crate) type Kinds = &'static [(&'static str, &'static str)];
 
 /// What is said of a route, beside its path and role.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct About {
+pub(crate) struct About {
     /// Its name, for clients that are generated.
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
@@ -29,52 +46,62 @@ pub(super) struct About {
     pub(super) others: &'static [u16],
 }
 
-const NUMBER: Parameter = Parameter { name: "number", about: "A block's number.", values: &["#"] };
+const NUMBER: Parameter = Parameter { name: "number", about: "A block's number.", form: WHOLE };
 const HASH: Parameter = Parameter {
     name: "hash",
     about: "A transaction's hash, 64 hexadecimal digits with or without 0x.",
-    values: &[],
+    form: Form::Pattern(HASH_PATTERN),
 };
-const LIMIT: Parameter =
-    Parameter { name: "limit", about: "How many are listed at most.", values: &["#"] };
-const FROM: Parameter = Parameter {
-    name: "from",
-    about: "Only parts that begin at this block or above.",
-    values: &["#"],
-};
+const LIMIT: Parameter = limit(0, MAX_REPORTS);
+const PARTS_LIMIT: Parameter = limit(0, MAX_PARTS as u64);
+const BLOBS_LIMIT: Parameter = limit(1, blobs::MOST as u64);
+
+const fn limit(least: u64, most: u64) -> Parameter {
+    let form = Form::Number { least, most };
+    Parameter { name: "limit", about: "How many are listed at most.", form }
+}
+const FROM: Parameter =
+    Parameter { name: "from", about: "Only parts that begin at this block or above.", form: WHOLE };
 const BLOCK_NAME: Parameter = Parameter {
     name: "block",
     about: "A number, a hash, `latest`, `finalized` or `earliest`.",
-    values: &[],
+    form: Form::Pattern("^([0-9]+|(0x)?[0-9a-fA-F]{64}|latest|finalized|earliest)$"),
 };
 const PAYLOAD: Parameter = Parameter {
     name: "payload",
     about: "Asks for the bytes of one payload instead.",
-    values: &["block", "receipts", "tx_index"],
+    form: Form::OneOf(&["block", "receipts", "tx_index"]),
 };
 const RECEIPT_PAYLOAD: Parameter = Parameter {
     name: "payload",
     about: "Asks for the receipt's bytes instead.",
-    values: &["receipt"],
+    form: Form::OneOf(&["receipt"]),
 };
 
 impl About {
-    const fn new(name: &'static str, summary: &'static str, answer: Kinds) -> Self {
+    pub(crate) const fn new(name: &'static str, summary: &'static str, answer: Kinds) -> Self {
         Self { name, summary, parameters: &[], answer, others: &[] }
     }
 
-    const fn with(self, parameters: &'static [Parameter], others: &'static [u16]) -> Self {
+    pub(crate) const fn with(
+        self,
+        parameters: &'static [Parameter],
+        others: &'static [u16],
+    ) -> Self {
         Self { parameters, others, ..self }
     }
 }
 
-pub(super) const ALIVE: About =
+pub(crate) const ALIVE: About =
     About::new("isAlive", "Whether the process lives.", &[(JSON, "Alive")]);
-pub(super) const READY: About =
+pub(crate) const READY: About =
     About::new("isReady", "Whether it answers and keeps up; if not, why not.", &[(JSON, "Ready")])
         .with(&[], &[503]);
-pub(super) const METRICS: About =
-    About::new("getMetrics", "Everything that is counted.", &[(scrape::KIND, "")]);
+pub(crate) const METRICS: About = About::new(
+    "getMetrics",
+    "Everything that is counted; the second for those who do not ask for the first.",
+    &[(OPENMETRICS_KIND, ""), (PLAIN_KIND, "")],
+);
 pub(super) const OPENAPI: About = About::new("getOpenApi", "This document.", &[(JSON, "Anything")]);
 pub(super) const STATUS: About =
     About::new("getStatus", "The state of the history in one value.", &[(JSON, "Status")]);
@@ -91,7 +118,7 @@ pub(super) const REPORTS: About =
         .with(&[LIMIT], &[400]);
 pub(super) const PARTS: About =
     About::new("getParts", "Archive parts, the oldest first.", &[(JSON, "Parts")])
-        .with(&[FROM, LIMIT], &[400]);
+        .with(&[FROM, PARTS_LIMIT], &[400]);
 pub(super) const EVENTS: About = About::new(
     "getEvents",
     "Server-sent events: `status` every second, and `report` for every report that is new or has \
@@ -122,28 +149,31 @@ pub(super) const EXPLAIN_BLOCK: About = About::new(
 pub(super) const EXPLAIN_TX: About =
     About::new("explainTransaction", "The story of a transaction.", &[(JSON, "TransactionStory")])
         .with(&[HASH], &[400]);
-const HEIGHT: Parameter = Parameter { name: "height", about: "A height.", values: &["#"] };
-const INDEX: Parameter =
-    Parameter { name: "index", about: "A blob's place in its block.", values: &["#"] };
+const HEIGHT: Parameter = Parameter { name: "height", about: "A height.", form: WHOLE };
+const INDEX: Parameter = Parameter {
+    name: "index",
+    about: "A blob's place in its block.",
+    form: Form::Number { least: 0, most: 4_294_967_295 },
+};
 const FROM_BLOB: Parameter = Parameter {
     name: "from",
     about: "The first blob of the page: a height, or a height and an index with a colon between.",
-    values: &[],
+    form: Form::Pattern("^[0-9]+(:[0-9]+)?$"),
 };
 const BLOCK_ID: Parameter = Parameter {
     name: "block_id",
     about: "A height, `head`, `finalized`, `genesis`, or the 0x root of one of the newest blocks.",
-    values: &[],
+    form: Form::Pattern("^([0-9]+|head|finalized|genesis|0x[0-9a-fA-F]{64})$"),
 };
 const VERSIONED_HASHES: Parameter = Parameter {
     name: "versioned_hashes",
     about: "Only these, set apart by commas or given several times.",
-    values: &[],
+    form: Form::Pattern("^0x[0-9a-fA-F]{64}(,0x[0-9a-fA-F]{64})*$"),
 };
 const INDICES: Parameter = Parameter {
     name: "indices",
     about: "Only these, set apart by commas or given several times.",
-    values: &[],
+    form: Form::Pattern("^[0-9]+(,[0-9]+)*$"),
 };
 pub(super) const BLOBS: About =
     About::new("getBlobsSummary", "The blobs in figures.", &[(JSON, "BlobsSummary")])
@@ -159,7 +189,7 @@ pub(super) const BLOB_RECORDS: About = About::new(
     "Who signed for which copies, the lowest height first, page by page.",
     &[(JSON, "BlobRecords")],
 )
-.with(&[FROM_BLOB, LIMIT], &[400, 404]);
+.with(&[FROM_BLOB, BLOBS_LIMIT], &[400, 404]);
 pub(super) const BLOB_HEIGHT: About = About::new(
     "getBlobsOfHeight",
     "Where each blob of a height is in its life.",

@@ -18,7 +18,7 @@ use crate::blobs::{DiskSidecars, Told};
 const PLANNED: usize = 10_000;
 /// Blobs of a page of records, where nobody says how many, and at most.
 const USUAL: usize = 100;
-const MOST: usize = 1_000;
+pub(super) const MOST: usize = 1_000;
 /// Blobs that are read at a time, and the bytes of locators after which a page ends early.
 const STEP: usize = 32;
 const PAGE_BYTES: usize = 4 << 20;

@@ -8,21 +8,21 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
+use super::metrics::Metrics;
 use super::patience::Patience;
 use super::{tls, told_to_stop};
 use crate::config::Limits;
-use crate::service::Node;
 
 /// A TLS handshake takes no longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -40,42 +40,77 @@ const HEADER_BYTES: usize = 64 * 1024;
 /// Clients at once that are told that there are too many of them; more are not even told.
 const MOST_REFUSALS: usize = 32;
 
+/// What a client of HTTP/2 says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long is waited for more of the first bytes.
+const PREFACE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Requests of one connection of HTTP/2 at a time, and the bytes of their headers.
+const MAX_H2_STREAMS: u32 = 16;
+const H2_HEADER_BYTES: u32 = 16 * 1024;
+/// How often a connection of HTTP/2 is asked whether it lives.
+const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// What is spoken behind a door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Protocols {
+    /// HTTP/1.
+    #[default]
+    One,
+    /// HTTP/1, and HTTP/2 with clients that begin with it, as those of gRPC do.
+    Both,
+}
+
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Connections at once: one for each request that may be answered or wait, as far as there are
 /// files for them; the store and the other interface need some too.
-pub(super) fn most(limits: &Limits) -> usize {
+pub(crate) fn most(limits: &Limits) -> usize {
     let wanted = limits.concurrency.saturating_add(limits.waiting);
     let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
     wanted.min(files.map_or(usize::MAX, |files| files / 2)).clamp(1, Semaphore::MAX_PERMITS)
 }
 
 /// The listening side of HTTP.
-pub(super) struct Doors {
-    node: Arc<Node>,
+pub(crate) struct Doors {
+    metrics: Arc<Metrics>,
+    stopping: watch::Receiver<bool>,
     router: Router,
     tls: Option<TlsAcceptor>,
+    protocols: Protocols,
     places: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
 }
 
 impl Doors {
-    pub(super) fn new(node: Arc<Node>, router: Router, tls: Option<tls::Tls>, most: usize) -> Self {
+    pub(crate) fn new(
+        metrics: Arc<Metrics>,
+        stopping: watch::Receiver<bool>,
+        router: Router,
+        tls: Option<tls::Tls>,
+        most: usize,
+    ) -> Self {
         Self {
-            node,
+            metrics,
+            stopping,
             router,
             tls: tls.map(TlsAcceptor::from),
+            protocols: Protocols::One,
             places: Arc::new(Semaphore::new(most)),
             refusals: Arc::new(Semaphore::new(MOST_REFUSALS)),
         }
     }
 
+    /// The same, where more is spoken. (With TLS it is HTTP/1 all the same.)
+    pub(crate) fn speaking(self, protocols: Protocols) -> Self {
+        Self { protocols, ..self }
+    }
+
     /// Accepts until the node stops, then lets what is under way finish.
-    pub(super) async fn serve(self, listener: TcpListener) {
+    pub(crate) async fn serve(self, listener: TcpListener) {
         let mut open = JoinSet::new();
-        let stop = told_to_stop(self.node.stopping.clone());
+        let stop = told_to_stop(self.stopping.clone());
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -105,21 +140,33 @@ impl Doors {
             return;
         };
         let peer = Peer(peer.ip().to_canonical());
-        let (node, router, tls) = (Arc::clone(&self.node), self.router.clone(), self.tls.clone());
+        let (metrics, stopping) = (Arc::clone(&self.metrics), self.stopping.clone());
+        let (router, tls, protocols) = (self.router.clone(), self.tls.clone(), self.protocols);
         open.spawn(async move {
             let _place = place;
-            let _counted = node.metrics.connection();
+            let _counted = metrics.connection();
             // Only a matter of speed.
             stream.set_nodelay(true).unwrap_or_default();
             let Some(tls) = tls else {
-                return converse(stream, peer, router, &node).await;
+                if protocols == Protocols::Both {
+                    let begins = tokio::select! {
+                        begins = timeout(HEADERS, begins_with_preface(&stream)) => begins,
+                        () = told_to_stop(stopping.clone()) => return,
+                    };
+                    match begins {
+                        Ok(Ok(true)) => return converse_h2(stream, peer, router, stopping).await,
+                        Ok(Ok(false)) => {}
+                        Ok(Err(_)) | Err(_) => return,
+                    }
+                }
+                return converse(stream, peer, router, stopping).await;
             };
             let shaken = tokio::select! {
                 shaken = timeout(HANDSHAKE, tls.accept(stream)) => shaken,
-                () = told_to_stop(node.stopping.clone()) => return,
+                () = told_to_stop(stopping.clone()) => return,
             };
             match shaken {
-                Ok(Ok(stream)) => converse(stream, peer, router, &node).await,
+                Ok(Ok(stream)) => converse(stream, peer, router, stopping).await,
                 Ok(Err(error)) => tracing::debug!(peer = %peer.0, %error, "no TLS handshake"),
                 Err(_) => tracing::debug!(peer = %peer.0, "the TLS handshake took too long"),
             }
@@ -128,7 +175,7 @@ impl Doors {
 
     /// Says that there are too many connections, if that can be said quickly.
     fn refuse(&self, mut stream: TcpStream, open: &mut JoinSet<()>) {
-        self.node.metrics.refused_connection();
+        self.metrics.refused_connection();
         if self.tls.is_some() {
             return;
         }
@@ -161,7 +208,7 @@ fn sorry() -> String {
 }
 
 /// Serves one connection until it ends or the node stops.
-async fn converse<S>(stream: S, peer: Peer, router: Router, node: &Node)
+async fn converse<S>(stream: S, peer: Peer, router: Router, stopping: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -180,13 +227,61 @@ where
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = told_to_stop(node.stopping.clone()) => {
+        () = told_to_stop(stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
         tracing::debug!(peer = %peer.0, %error, "an HTTP connection ended badly");
+    }
+}
+
+/// Whether a client begins as one of HTTP/2. Nothing is taken from the stream.
+async fn begins_with_preface(stream: &TcpStream) -> std::io::Result<bool> {
+    let mut first = [0; PREFACE.len()];
+    loop {
+        let len = stream.peek(&mut first).await?;
+        let seen = first.get(..len).unwrap_or_default();
+        if len == 0 || !PREFACE.starts_with(seen) {
+            return Ok(false);
+        }
+        if len == PREFACE.len() {
+            return Ok(true);
+        }
+        tokio::time::sleep(PREFACE_POLL_INTERVAL).await;
+    }
+}
+
+/// Serves one connection of HTTP/2 until it ends or the node stops.
+async fn converse_h2(
+    stream: TcpStream,
+    peer: Peer,
+    router: Router,
+    stopping: watch::Receiver<bool>,
+) {
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        router.clone().oneshot(request)
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(H2_PING_INTERVAL)
+        .keep_alive_timeout(H2_PING_INTERVAL)
+        .max_concurrent_streams(MAX_H2_STREAMS)
+        .max_header_list_size(H2_HEADER_BYTES)
+        .serve_connection(TokioIo::new(Patience::new(stream, STALLED)), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = told_to_stop(stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %peer.0, %error, "a connection of HTTP/2 ended badly");
     }
 }
 

@@ -117,10 +117,13 @@ impl From<ApiError> for Refusal {
                 say(StatusCode::UNAUTHORIZED, "unauthenticated")
             }
             ApiError::Forbidden => say(StatusCode::FORBIDDEN, "forbidden"),
-            ApiError::Archive(_) => say(StatusCode::BAD_GATEWAY, "archive"),
+            ApiError::Archive(_)
+            | ApiError::ArchiveSilent { .. }
+            | ApiError::ArchiveBusy { .. } => say(StatusCode::BAD_GATEWAY, "archive"),
             ApiError::NoBlobs => say(StatusCode::NOT_FOUND, "no_blobs"),
             ApiError::Blobs(error) => of_blobs(error),
             ApiError::Overloaded => say(StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+            ApiError::Emergency => say(StatusCode::SERVICE_UNAVAILABLE, "emergency"),
             ApiError::Timeout | ApiError::MayBeDone => {
                 say(StatusCode::SERVICE_UNAVAILABLE, "timeout")
             }
@@ -213,6 +216,7 @@ mod tests {
             (ApiError::UnknownToken, 401, "unauthenticated"),
             (ApiError::Forbidden, 403, "forbidden"),
             (ApiError::Overloaded, 503, "overloaded"),
+            (ApiError::Emergency, 503, "emergency"),
             (ApiError::Timeout, 503, "timeout"),
             (ApiError::DiskFull(text()), 507, "disk_full"),
             (ApiError::Internal(text()), 500, "internal"),

@@ -14,8 +14,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, timeout};
 
-use super::App;
+use super::access::Access;
 use super::answers::{self, JSON};
+use super::compress::compress;
 use super::connections::Peer;
 use super::errors::Refusal;
 use crate::security::Role;
@@ -28,7 +29,7 @@ const SPARE: Duration = Duration::from_secs(1);
 /// The gate of one route.
 #[derive(Debug, Clone)]
 pub(super) struct Gate {
-    pub(super) app: Arc<App>,
+    pub(super) access: Arc<Access>,
     pub(super) role: Role,
     /// The route's path, as it is counted.
     pub(super) route: &'static str,
@@ -42,14 +43,14 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
 }
 
 /// The answer where there is no route. It is not told to strangers.
-pub(super) async fn no_route(State(app): State<Arc<App>>, request: Request) -> Response {
-    let gate = Gate { app, role: Role::Read, route: "other", takes_body: false };
+pub(super) async fn no_route(access: Arc<Access>, request: Request) -> Response {
+    let gate = Gate { access, role: Role::Read, route: "other", takes_body: false };
     gate.through(request, |_| async { Refusal::no_route().into_response() }).await
 }
 
 /// The answer where there is a route, but not for this method.
-pub(super) async fn no_method(State(app): State<Arc<App>>, request: Request) -> Response {
-    let gate = Gate { app, role: Role::Read, route: "other", takes_body: false };
+pub(super) async fn no_method(access: Arc<Access>, request: Request) -> Response {
+    let gate = Gate { access, role: Role::Read, route: "other", takes_body: false };
     gate.through(request, |_| async { Refusal::no_method().into_response() }).await
 }
 
@@ -60,40 +61,49 @@ impl Gate {
         answer: impl FnOnce(Request) -> F,
     ) -> Response {
         let begun = Instant::now();
-        let mut response = match self.admit(request).await {
-            Ok(request) => {
-                let longest = self.app.node.limits.timeout.saturating_add(SPARE);
-                let answered = timeout(longest, answer(request)).await;
-                answered.unwrap_or_else(|_| Refusal::from(ApiError::Timeout).into_response())
-            }
-            Err(refusal) => refusal.into_response(),
+        let Access { origins, metrics, limits, .. } = self.access.as_ref();
+        let asked = request.headers().clone();
+        let preflight = origins.preflight(request.method(), &asked);
+        let mut response = match preflight {
+            Some(preflight) => preflight,
+            None => match self.admit(request).await {
+                Ok(request) => {
+                    let longest = limits.timeout.saturating_add(SPARE);
+                    let answered = timeout(longest, answer(request)).await;
+                    answered.unwrap_or_else(|_| Refusal::from(ApiError::Timeout).into_response())
+                }
+                Err(refusal) => refusal.into_response(),
+            },
         };
         answers::protect(&mut response);
+        origins.mark(&asked, &mut response);
+        let response = compress(&asked, response).await;
         let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
-        self.app.node.metrics.http(self.route, status, seconds);
+        metrics.http(self.route, status, seconds);
         tracing::debug!(route = self.route, status, seconds, "HTTP");
         response
     }
 
     /// Lets a request in, with its whole body if the route reads one.
     async fn admit(&self, request: Request) -> Result<Request, Refusal> {
-        if let Some(hosts) = &self.app.hosts {
+        let Access { guard, hosts, limits, .. } = self.access.as_ref();
+        if let Some(hosts) = hosts {
             hosts.check(&request)?;
         }
         let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
         let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        self.app.guard.admit(self.role, authorization, peer).map_err(|error| match error {
+        let caller = guard.admit(self.role, authorization, peer).map_err(|error| match error {
             ApiError::Overloaded => Refusal::too_often(),
             error => error.into(),
         })?;
-        let limits = &self.app.node.limits;
         let told = request.headers().get(CONTENT_LENGTH).and_then(|len| len.to_str().ok());
         // What does not even fit a number is too large as well; hyper refuses what is no number.
         let told = told.map(|len| len.parse().unwrap_or(usize::MAX));
         if told.is_some_and(|len| len > limits.body_bytes) {
             return Err(Refusal::too_large(limits.body_bytes));
         }
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(caller);
         if !self.takes_body {
             return Ok(Request::from_parts(parts, Body::empty()));
         }

@@ -1,15 +1,18 @@
 //! HTTP: who is let in, which routes there are, and what they answer.
 //!
 //! What lives here: the sockets ([`connections`]), the one table of routes with their roles
-//! ([`routes`]), what every request passes on its way ([`gate`]), the routes themselves, the
-//! counters and TLS. What deliberately does not: JSON-RPC, which has a room of its own and is only
-//! carried here.
+//! ([`routes`]), what every request passes on its way ([`gate`], [`access`], [`cors`], [`compress`]), the routes
+//! themselves, the counters and TLS. The UTXO service serves its own routes through the same ([`routes::Table`]). What
+//! deliberately does not: JSON-RPC, which has a room of its own and is only carried here.
 
-mod about;
+pub(crate) mod about;
+mod access;
 mod answers;
 mod beacon;
 mod blobs;
+mod compress;
 mod connections;
+mod cors;
 mod errors;
 mod events;
 mod gate;
@@ -29,24 +32,28 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
 use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::security::Guard;
 use crate::service::Node;
-use connections::Doors;
+pub(crate) use access::Access;
+use compress::compress;
+pub(crate) use connections::{Doors, Protocols, most as most_connections};
+pub(crate) use cors::Origins;
 use events::Events;
 use health::Progress;
-use hosts::Hosts;
+pub(crate) use routes::Table;
 use scrape::PastDue;
+pub(crate) use scrape::answer as metrics_page;
 
 /// What the routes share.
 #[derive(Debug)]
 pub(crate) struct App {
     node: Arc<Node>,
-    guard: Arc<Guard>,
-    /// The names by which this node is called; none where any name will do.
-    hosts: Option<Hosts>,
     events: Events,
     progress: Progress,
     past_due: PastDue,
@@ -60,25 +67,44 @@ pub(crate) fn serve(
     guard: &Arc<Guard>,
     socket: TcpListener,
     tls: Option<tls::Tls>,
+    origins: Origins,
 ) -> Result<impl Future<Output = Result<(), anyhow::Error>> + Send + 'static, anyhow::Error> {
     let address = socket.local_addr().context("asking the HTTP socket for its address")?;
     let listener = tokio::net::TcpListener::from_std(socket).context("opening the HTTP socket")?;
     let table = routes::table();
-    let most = connections::most(&node.limits);
+    let most = most_connections(&node.limits);
+    let access = Arc::new(Access::new(address, guard, &node.metrics, &node.limits, origins));
     let app = Arc::new(App {
         node: Arc::clone(node),
-        guard: Arc::clone(guard),
-        hosts: Hosts::to_check(address, guard),
         events: Events::new(most),
         progress: Progress::default(),
         past_due: PastDue::default(),
-        openapi: openapi::document(&table, tls.is_some())?,
+        openapi: openapi::document(&table, address, tls.is_some())?,
     });
-    let doors = Doors::new(Arc::clone(node), table.router(&app), tls, most);
+    let router = table.router(&access, &app);
+    let (metrics, stopping) = (Arc::clone(&node.metrics), node.stopping.clone());
+    let doors = Doors::new(metrics, stopping, router, tls, most);
     Ok(async move {
         tokio::join!(doors.serve(listener), app.events.run(&app.node));
         Ok(())
     })
+}
+
+/// Routes of another crate: their answers are made smaller, and pages of these origins may read them.
+pub(crate) fn dress(routes: Router, origins: Origins) -> Router {
+    let origins = Arc::new(origins);
+    routes.layer(from_fn(move |request: Request, next: Next| {
+        let origins = Arc::clone(&origins);
+        async move {
+            let asked = request.headers().clone();
+            let mut response = match origins.preflight(request.method(), &asked) {
+                Some(response) => response,
+                None => next.run(request).await,
+            };
+            origins.mark(&asked, &mut response);
+            compress(&asked, response).await
+        }
+    }))
 }
 
 /// Returns when the node is to stop.

@@ -1,5 +1,6 @@
 //! `/openapi.json`: the table of routes as an `OpenAPI` 3.1 document.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -8,7 +9,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::about::Parameter;
+use super::about::{Form, Parameter};
 use super::answers::{self, JSON};
 use super::routes::{Route, Table};
 use super::v1::Answer;
@@ -19,8 +20,12 @@ pub(super) async fn show(State(app): State<Arc<App>>) -> Answer {
     Ok(answers::body(StatusCode::OK, JSON, app.openapi.clone()))
 }
 
-/// The document of a table.
-pub(super) fn document(table: &Table, tls: bool) -> Result<Bytes, anyhow::Error> {
+/// The document of a table whose routes answer at an address.
+pub(super) fn document(
+    table: &Table<App>,
+    address: SocketAddr,
+    tls: bool,
+) -> Result<Bytes, anyhow::Error> {
     let mut paths: Map<String, Value> = Map::new();
     for route in &table.routes {
         let methods = paths.entry(route.path).or_insert_with(|| json!({}));
@@ -29,6 +34,12 @@ pub(super) fn document(table: &Table, tls: bool) -> Result<Bytes, anyhow::Error>
         }
     }
     let scheme = if tls { "https" } else { "http" };
+    let mut servers = vec![json!({"url": "/", "description": "where this document was read"})];
+    // The address for "every interface" is none that a client could call.
+    if !address.ip().is_unspecified() {
+        let url = format!("{scheme}://{address}");
+        servers.push(json!({"url": url, "description": "where this node listens"}));
+    }
     let document = json!({
         "openapi": "3.1.0",
         "info": {
@@ -41,6 +52,7 @@ pub(super) fn document(table: &Table, tls: bool) -> Result<Bytes, anyhow::Error>
             ),
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
         },
+        "servers": servers,
         "paths": paths,
         "components": {
             "schemas": schemas::all(),
@@ -52,7 +64,7 @@ pub(super) fn document(table: &Table, tls: bool) -> Result<Bytes, anyhow::Error>
     Ok(text.into())
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route<App>) -> Value {
     let about = &route.about;
     let mut responses = Map::new();
     responses.insert("200".into(), good(about.answer));
@@ -94,7 +106,7 @@ fn good(kinds: &[(&str, &str)]) -> Value {
     json!({"description": "The answer.", "content": content})
 }
 
-fn other(route: &Route, status: u16) -> Value {
+fn other(route: &Route<App>, status: u16) -> Value {
     let description = match status {
         202 => "Pending: the transaction is queued and in no block yet.",
         204 => "There is nothing to say: only notifications were sent.",
@@ -113,24 +125,37 @@ fn other(route: &Route, status: u16) -> Value {
         503 => "Too much is going on, or it took too long; try again later.",
         _ => "Something in the node is broken.",
     };
+    let of_beacon = route.path.starts_with("/eth/v1/");
     let schema = match status {
         204 | 304 => return json!({"description": description}),
-        410 if route.path.starts_with("/v1/") => "Pruned",
-        410 if route.path.starts_with("/eth/v1/") => "BlobsPruned",
-        502 if route.path.starts_with("/eth/v1/") => "BlobUnread",
-        503 if route.role == Role::Open => "Ready",
-        _ => "Error",
+        410 if route.path.starts_with("/v1/") => schemas::named("Pruned"),
+        410 if of_beacon => schemas::named("BlobsPruned"),
+        // Some name the copies that could not be read.
+        502 if of_beacon => either(["BlobUnread", "BeaconError"]),
+        400 | 404 if of_beacon => schemas::named("BeaconError"),
+        // What the route says has its shape, and what stands before every route has that of all of them.
+        500 | 503 if of_beacon => either(["BeaconError", "Error"]),
+        503 if route.role == Role::Open => schemas::named("Ready"),
+        _ => schemas::named("Error"),
     };
-    let content = json!({JSON: {"schema": schemas::named(schema)}});
+    let content = json!({JSON: {"schema": schema}});
     json!({"description": description, "content": content})
+}
+
+/// One of two shapes.
+fn either(names: [&str; 2]) -> Value {
+    let shapes = names.map(schemas::named);
+    json!({"anyOf": shapes})
 }
 
 fn parameter(path: &str, parameter: &Parameter) -> Value {
     let in_path = path.contains(&format!("{{{}}}", parameter.name));
-    let schema = match parameter.values {
-        [] => json!({"type": "string"}),
-        ["#"] => json!({"type": "integer", "minimum": 0}),
-        values => json!({"type": "string", "enum": values}),
+    let schema = match parameter.form {
+        Form::Pattern(pattern) => json!({"type": "string", "pattern": pattern}),
+        Form::Number { least, most } => {
+            json!({"type": "integer", "format": "uint64", "minimum": least, "maximum": most})
+        }
+        Form::OneOf(values) => json!({"type": "string", "enum": values}),
     };
     json!({
         "name": parameter.name,
@@ -139,6 +164,12 @@ fn parameter(path: &str, parameter: &Parameter) -> Value {
         "description": parameter.about,
         "schema": schema,
     })
+}
+
+/// A document, for tests.
+#[cfg(test)]
+pub(super) fn example(table: &Table<App>) -> Bytes {
+    document(table, SocketAddr::from(([127, 0, 0, 1], 7740)), false).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -160,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_reference_leads_somewhere_and_every_path_parameter_is_described() {
-        let document = document(&routes::table(), false).unwrap();
+        let document = example(&routes::table());
         let document: Value = serde_json::from_slice(&document).unwrap();
         let mut found = Vec::new();
         references(&document, &mut found);
@@ -177,5 +208,39 @@ mod tests {
                 assert_eq!(described, wanted, "{path}");
             }
         }
+    }
+
+    #[test]
+    fn the_document_says_where_the_node_is_and_what_its_parameters_and_errors_look_like() {
+        let table = routes::table();
+        let read = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
+        let made = read(example(&table));
+        assert_eq!(made["servers"][0]["url"], "/");
+        assert_eq!(made["servers"][1]["url"], "http://127.0.0.1:7740");
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], 7740));
+        let wide = read(document(&table, everywhere, true).unwrap());
+        assert_eq!(wide["servers"].as_array().unwrap().len(), 1);
+        let metrics = &made["paths"]["/metrics"]["get"]["responses"]["200"]["content"];
+        let kinds: Vec<_> = metrics.as_object().unwrap().keys().collect();
+        assert_eq!(kinds, [secateur_core::OPENMETRICS_KIND, secateur_core::PLAIN_KIND]);
+        for (path, methods) in made["paths"].as_object().unwrap() {
+            for operation in methods.as_object().unwrap().values() {
+                for parameter in operation["parameters"].as_array().unwrap() {
+                    let schema = &parameter["schema"];
+                    let bounded = match schema["type"].as_str() {
+                        Some("integer") => schema["maximum"].is_u64() && schema["minimum"].is_u64(),
+                        _ => schema["pattern"].is_string() || schema["enum"].is_array(),
+                    };
+                    assert!(bounded, "{path}: {parameter}");
+                }
+                let refused = &operation["responses"]["404"]["content"][JSON]["schema"];
+                if path.starts_with("/eth/v1/") {
+                    assert_eq!(*refused, schemas::named("BeaconError"), "{path}");
+                }
+            }
+        }
+        let of_beacon = &made["components"]["schemas"]["BeaconError"]["properties"];
+        assert_eq!(of_beacon["code"]["type"], "integer");
+        assert_eq!(of_beacon["message"]["type"], "string");
     }
 }

@@ -5,39 +5,45 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::about::{self, About};
+use super::access::Access;
 use super::gate::{self, Gate};
 use super::{App, beacon, blobs, events, health, lookups, openapi, scrape, v1};
 use crate::security::Role;
 
 /// One route.
-pub(super) struct Route {
+pub(crate) struct Route<S> {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) role: Role,
     pub(super) about: About,
-    handler: MethodRouter<Arc<App>>,
+    handler: MethodRouter<Arc<S>>,
 }
 
-/// All routes.
-#[derive(Default)]
-pub(super) struct Table {
-    pub(super) routes: Vec<Route>,
+/// All routes of a server.
+pub(crate) struct Table<S> {
+    pub(super) routes: Vec<Route<S>>,
 }
 
-impl Table {
-    fn get<T: 'static>(
+impl<S> Default for Table<S> {
+    fn default() -> Self {
+        Self { routes: Vec::new() }
+    }
+}
+
+impl<S: Send + Sync + 'static> Table<S> {
+    pub(crate) fn get<T: 'static>(
         self,
         path: &'static str,
         role: Role,
         about: About,
-        handler: impl Handler<T, Arc<App>>,
+        handler: impl Handler<T, Arc<S>>,
     ) -> Self {
         self.add(Method::GET, path, role, about, on(MethodFilter::GET, handler))
     }
@@ -47,7 +53,7 @@ impl Table {
         path: &'static str,
         role: Role,
         about: About,
-        handler: impl Handler<T, Arc<App>>,
+        handler: impl Handler<T, Arc<S>>,
     ) -> Self {
         self.add(Method::POST, path, role, about, on(MethodFilter::POST, handler))
     }
@@ -58,18 +64,18 @@ impl Table {
         path: &'static str,
         role: Role,
         about: About,
-        handler: MethodRouter<Arc<App>>,
+        handler: MethodRouter<Arc<S>>,
     ) -> Self {
         self.routes.push(Route { method, path, role, about, handler });
         self
     }
 
     /// The router: every route behind its gate, and a gate where there is none.
-    pub(super) fn router(self, app: &Arc<App>) -> Router {
+    pub(crate) fn router(self, access: &Arc<Access>, state: &Arc<S>) -> Router {
         let mut router = Router::new();
         for route in self.routes {
             let gate = Gate {
-                app: Arc::clone(app),
+                access: Arc::clone(access),
                 role: route.role,
                 route: route.path,
                 takes_body: route.method == Method::POST,
@@ -77,17 +83,20 @@ impl Table {
             let guarded = route.handler.route_layer(from_fn_with_state(gate, gate::pass));
             router = router.route(route.path, guarded);
         }
+        let (elsewhere, otherwise) = (Arc::clone(access), Arc::clone(access));
         router
-            .fallback(gate::no_route)
-            .method_not_allowed_fallback(gate::no_method)
+            .fallback(move |request: Request| gate::no_route(Arc::clone(&elsewhere), request))
+            .method_not_allowed_fallback(move |request: Request| {
+                gate::no_method(Arc::clone(&otherwise), request)
+            })
             // The gate has measured every body; axum would allow 2 MiB, whatever is configured.
             .layer(DefaultBodyLimit::disable())
-            .with_state(Arc::clone(app))
+            .with_state(Arc::clone(state))
     }
 }
 
 /// Every route of this node.
-pub(super) fn table() -> Table {
+pub(super) fn table() -> Table<App> {
     Table::default()
         .get("/healthz", Role::Open, about::ALIVE, health::live)
         .get("/readyz", Role::Open, about::READY, health::ready)
@@ -132,7 +141,7 @@ mod tests {
     #[test]
     fn every_route_is_in_the_document_and_everything_in_the_document_is_a_route() {
         let table = table();
-        let document = openapi::document(&table, false).unwrap();
+        let document = openapi::example(&table);
         let document: Value = serde_json::from_slice(&document).unwrap();
         let mut told = BTreeSet::new();
         for (path, methods) in document["paths"].as_object().unwrap() {

@@ -23,10 +23,13 @@ const ALIVE: Fields = &[("alive", "bool"), ("version", "text")];
 const READY: Fields = &[
     ("ready", "bool"),
     ("reasons", "[text]"),
+    ("budget", "text"),
     ("head", "int?"),
     ("following", "bool"),
     ("source_head", "int?"),
     ("caught_up", "bool?"),
+    ("lag_blocks", "int?"),
+    ("refused_block", "int?"),
     ("beacon", "bool"),
     ("beacon_head", "int?"),
     ("beacon_caught_up", "bool?"),
@@ -48,6 +51,17 @@ const NODE: Fields = &[
     ("layout", "text"),
     ("format", "int"),
     ("following", "bool"),
+    ("source", "Source?"),
+];
+const SOURCE: Fields = &[
+    ("address", "text"),
+    ("head", "int?"),
+    ("head_age_seconds", "int?"),
+    ("caught_up", "bool"),
+    ("lag_blocks", "int?"),
+    ("ends_below_final", "bool"),
+    ("trouble", "text?"),
+    ("refused_block", "int?"),
 ];
 const PARTS: Fields = &[("parts", "[Part]"), ("next", "int?")];
 const HOLD: Fields =
@@ -98,6 +112,8 @@ const PLAN: Fields = &[
     ("used_before", "int"),
     ("used_after", "int"),
     ("ticks", "int"),
+    ("blocks_per_tick", "int?"),
+    ("blocks_between_ticks", "int?"),
     ("stop", "Anything"),
     ("holds", "[Hold]"),
     ("binding_hold", "text?"),
@@ -131,6 +147,9 @@ const STATUS: Fields = &[
     ("arena_bytes", "int"),
     ("disk_bytes", "int"),
     ("index_bytes", "int"),
+    ("free_bytes", "int?"),
+    ("disk_full", "bool"),
+    ("least_target_bytes", "int"),
     ("classes", "[ClassUse]"),
     ("layout", "text"),
     ("ids", "IdUse"),
@@ -153,6 +172,9 @@ const STATUS: Fields = &[
     ("budget_blocks", "int?"),
     ("budget_seconds", "int?"),
     ("seconds_to_high_water", "int?"),
+    ("blocks_per_tick", "int?"),
+    ("blocks_between_ticks", "int?"),
+    ("retention_behind_blocks", "int?"),
     ("queued_transactions", "int"),
     ("journal_entries", "int"),
     ("oldest_pin_age", "int"),
@@ -263,6 +285,8 @@ const BLOB_STORY: Fields = &[
 ];
 const BEACON_BLOBS: Fields =
     &[("execution_optimistic", "bool"), ("finalized", "bool"), ("data", "[text]")];
+/// Every error of the Beacon API.
+const BEACON_ERROR: Fields = &[("code", "int"), ("message", "text")];
 /// Where the blobs of a height are, a list for each.
 const BLOBS_PRUNED: Fields = &[
     ("code", "int"),
@@ -297,6 +321,7 @@ const SHAPES: &[(&str, Fields)] = &[
     ("Hold", HOLD),
     ("Holds", HOLDS),
     ("Node", NODE),
+    ("Source", SOURCE),
     ("Policy", POLICY),
     ("ClassBytes", CLASS_BYTES),
     ("Report", REPORT),
@@ -320,6 +345,7 @@ const SHAPES: &[(&str, Fields)] = &[
     ("BlobStory", BLOB_STORY),
     ("BeaconBlobs", BEACON_BLOBS),
     ("BeaconSidecars", BEACON_SIDECARS),
+    ("BeaconError", BEACON_ERROR),
     ("BlobsPruned", BLOBS_PRUNED),
     ("BlobUnread", BLOB_UNREAD),
 ];
@@ -347,7 +373,7 @@ fn shape(kind: &str) -> Value {
         return json!({"type": "array", "items": shape(of)});
     }
     match kind {
-        "int" => json!({"type": "integer", "format": "uint64", "minimum": 0}),
+        "int" => json!({"type": "integer", "format": "uint64", "minimum": 0, "maximum": u64::MAX}),
         "bool" => json!({"type": "boolean"}),
         "text" => json!({"type": "string"}),
         "hash" => json!({"type": "string", "pattern": "^0x[0-9a-f]{64}$"}),

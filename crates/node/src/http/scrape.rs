@@ -9,12 +9,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
-use secateur_core::{Height, PruneStatus, StopReason};
+use secateur_core::{Height, PruneStatus, StopReason, exposition};
 use tokio::time::{Instant, timeout};
 
 use super::v1::Answer;
@@ -23,9 +24,6 @@ use crate::blobs::DiskSidecars;
 use crate::follow::Standing;
 use crate::service::{ApiError, Node};
 
-pub(super) const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What is sent to whoever does not ask for that.
-const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A scrape waits no longer for the status; it then tells only what was counted.
 const STATUS: Duration = Duration::from_secs(5);
 /// How old the number of due blocks may be before it is counted again.
@@ -125,38 +123,14 @@ pub(super) async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> A
         .and_then(|()| text::encode_registry(&mut page, &gauges.registry))
         .and_then(|()| text::encode_eof(&mut page));
     written.map_err(|error| ApiError::Internal(error.to_string()))?;
-    let wanted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    if wanted.contains("application/openmetrics-text") {
-        return Ok(answers::body(StatusCode::OK, KIND, page));
-    }
-    Ok(answers::body(StatusCode::OK, PLAIN, plain(&page)))
+    Ok(answer(page, &headers))
 }
 
-/// The same page in the format from before `OpenMetrics`, which every tool reads: a name there is
-/// that of its samples, and neither `info` nor an end of the page is known.
-fn plain(page: &str) -> String {
-    let mut plain = String::with_capacity(page.len());
-    let mut help = "";
-    for line in page.lines() {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some("HELP"), Some(_), Some(text)) => help = text,
-            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
-                let (suffix, kind) = match kind {
-                    "counter" => ("_total", kind),
-                    "info" => ("_info", "gauge"),
-                    kind => ("", kind),
-                };
-                let about = [("HELP", help), ("TYPE", kind)];
-                for (what, text) in about {
-                    plain.extend(["# ", what, " ", name, suffix, " ", text, "\n"]);
-                }
-            }
-            (Some("#"), ..) => {}
-            _ => plain.extend([line, "\n"]),
-        }
-    }
-    plain
+/// A page of metrics in the format that the client asks for.
+pub(crate) fn answer(page: String, headers: &HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let (kind, page) = exposition(page, accept);
+    answers::body(StatusCode::OK, kind, page)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -219,15 +193,21 @@ fn history(to: &mut Gauges, status: &PruneStatus) {
 
 fn bytes(to: &mut Gauges, status: &PruneStatus) {
     to.set("history_used_bytes", "What triggers and stops decide on", status.used_bytes);
+    let help = "Regions that are used or quarantined";
+    to.set("history_estimated_kept_bytes", help, status.estimated_kept_bytes);
     to.set("history_target_bytes", "The budget, 0 without one", status.target_bytes);
     to.maybe("history_high_water_bytes", "Over this, draining begins", status.high_water_bytes);
     to.maybe("history_low_water_bytes", "Draining ends here", status.low_water_bytes);
     to.maybe("history_hard_water_bytes", "Over this, it is an emergency", status.hard_water_bytes);
     to.set("history_disk_bytes", "What the file system has given the arena", status.disk_bytes);
+    to.maybe("history_free_bytes", "What the file system can still give", status.free_bytes);
+    let help = "Whether blocks are refused for want of space";
+    to.flag("history_disk_full", help, status.disk_full);
     to.set("history_arena_bytes", "The arena's length", status.arena_bytes);
     to.set("history_quarantined_bytes", "Cut, and not reusable yet", status.quarantined_bytes);
     to.set("history_index_bytes", "What the index takes", status.index_bytes);
     to.set("history_block_bytes", "Mean bytes of a kept block", status.bytes_per_block);
+    forecast(to, status);
     let help = "Memory of filters and of the open epoch";
     to.set("history_id_memory_bytes", help, status.ids.memory_bytes);
     let regions = status.classes.iter().flat_map(|class| {
@@ -239,6 +219,15 @@ fn bytes(to: &mut Gauges, status: &PruneStatus) {
         ]
     });
     to.family("history_regions", "Regions of the arena by class and state", regions);
+}
+
+fn forecast(to: &mut Gauges, status: &PruneStatus) {
+    let help = "Blocks that the budget holds at the present rate";
+    to.maybe("history_budget_blocks", help, status.budget_blocks);
+    let help = "Seconds of chain time that the budget holds at the present rate";
+    to.maybe("history_budget_seconds", help, status.budget_seconds);
+    let help = "Seconds of chain time until high water at the present rate";
+    to.maybe("history_to_high_water_seconds", help, status.seconds_to_high_water);
 }
 
 fn heights(to: &mut Gauges, status: &PruneStatus) {
@@ -271,6 +260,12 @@ fn pruning(to: &mut Gauges, status: &PruneStatus) {
     );
     let help = "When the last prune ran, in seconds since 1970";
     to.maybe("history_last_prune_timestamp_seconds", help, status.last_prune_at);
+    let help = "Blocks that a tick cuts at most, of such as came last";
+    to.maybe("history_blocks_per_tick", help, status.pace.blocks_per_tick);
+    let help = "Blocks that are appended between two ticks";
+    to.maybe("history_blocks_between_ticks", help, status.pace.blocks_between_ticks);
+    let help = "Blocks that retention does not keep and that are still here";
+    to.maybe("history_retention_behind_blocks", help, status.retention_behind_blocks);
     to.set("history_journal_entries", "Cuts that wait to be freed", status.journal_entries);
     to.set(
         "history_oldest_pin_age_cuts",
@@ -317,11 +312,17 @@ fn follow(to: &mut Gauges, of: &str, standing: &Standing, head: Option<Height>) 
     if !standing.following {
         return;
     }
+    let now = Instant::now();
     let newest = standing.source_head;
-    to.maybe(&name("source_head_block"), "The source's newest block", newest);
-    let here = head.map_or(0, |head| head.saturating_add(1));
-    let lag = standing.source_head.map(|source| source.saturating_add(1).saturating_sub(here));
-    to.maybe(&name("lag_blocks"), "Blocks that the source has and we do not", lag);
-    to.flag(&name("caught_up"), "Whether everything is here", standing.caught_up);
+    to.maybe(&name("source_head_block"), "The newest block that the source said it has", newest);
+    let help = "Seconds since the source said so";
+    let age = standing.head_age(now).map(|age| age.as_secs());
+    to.maybe(&name("source_head_age_seconds"), help, age);
+    let help =
+        "Blocks that the source has and we do not; of a silent source, with those it made since";
+    to.maybe(&name("lag_blocks"), help, standing.lag(head, now));
+    to.flag(&name("caught_up"), "Whether everything is here", standing.is_caught_up(now));
     to.flag(&name("trouble"), "Whether the source is in trouble", standing.trouble.is_some());
+    let help = "The block of the source that cannot be stored";
+    to.maybe(&name("refused_block"), help, standing.refused.as_ref().map(|block| block.height));
 }

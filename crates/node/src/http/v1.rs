@@ -16,6 +16,7 @@ use super::App;
 use super::answers::{self, JSON};
 use super::errors::Refusal;
 use crate::rpc;
+use crate::service::SourceNow;
 
 /// Reports and parts that are listed where nobody says how many.
 const USUAL: usize = 100;
@@ -59,6 +60,7 @@ struct About {
     layout: &'static str,
     format: u32,
     following: bool,
+    source: Option<SourceNow>,
 }
 
 pub(super) async fn node(State(app): State<Arc<App>>) -> Answer {
@@ -68,6 +70,7 @@ pub(super) async fn node(State(app): State<Arc<App>>) -> Answer {
         layout: app.node.store.header().layout.name(),
         format: secateur_store::FORMAT_VERSION,
         following: app.node.standing.borrow().following,
+        source: app.node.source_now(),
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use secateur_archive::{Archive, Check, Grain};
 use secateur_core::{Height, Strength};
@@ -13,6 +14,7 @@ use secateur_index::worker::OnPruned;
 
 use crate::config::ArchivePlace;
 use crate::error::NodeError;
+use crate::http::Origins;
 
 /// Where blocks come from.
 #[derive(Debug, Clone)]
@@ -34,7 +36,7 @@ pub(crate) struct Canister {
     pub(crate) source: String,
     /// Where its network answers.
     pub(crate) url: String,
-    /// A file with a controller's key.
+    /// A file with the key of one of its consumers or controllers.
     pub(crate) identity: Option<PathBuf>,
 }
 
@@ -46,6 +48,31 @@ impl std::fmt::Display for BlocksFrom {
             #[cfg(feature = "ic")]
             Self::Canister(canister) => f.write_str(&canister.source),
         }
+    }
+}
+
+/// What a data directory says of the node that has it open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    /// Its chain.
+    pub(crate) chain_id: Option<u64>,
+    /// Its store; known only while a node runs there.
+    pub(crate) store_id: Option<[u8; 16]>,
+}
+
+/// How long a failure may last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Then there is an alarm, and attempts are further apart.
+    pub(crate) alarm_after: Duration,
+    /// How far apart.
+    pub(crate) pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { alarm_after: Duration::from_mins(1), pause: Duration::from_mins(1) }
     }
 }
 
@@ -71,6 +98,8 @@ pub(crate) struct ArchiveJob {
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) source: BlocksFrom,
+    /// The directory whose node the source is to be, if one was named or found.
+    pub(crate) directory: Option<Directory>,
     pub(crate) sink: RowsInto,
     pub(crate) archive: Option<ArchiveJob>,
     pub(crate) codec: CodecName,
@@ -84,7 +113,10 @@ pub(crate) struct Job {
     pub(crate) workers: usize,
     /// Payload bytes in flight at most.
     pub(crate) budget_bytes: u64,
+    pub(crate) patience: Patience,
     pub(crate) http: Option<SocketAddr>,
+    /// Whose pages may read what is answered there.
+    pub(crate) cors_origins: Origins,
     pub(crate) chain_id: Option<u64>,
     /// Ends when everything is written.
     pub(crate) once: bool,

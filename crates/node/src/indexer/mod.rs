@@ -5,7 +5,9 @@
 //! common end. What deliberately does not: the work itself, which is that crate's; flags and
 //! configuration, which are `config`'s.
 
+mod fill;
 mod job;
+mod meet;
 mod serve;
 mod shared;
 mod show;
@@ -19,19 +21,23 @@ use secateur_index::archiving::{ArchiveMetrics, Archiving, ArchivingOptions};
 use secateur_index::codec::Codec;
 use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::sink::sqlite::SqliteSink;
-use secateur_index::source::{ArchiveSource, GrpcSource, Source};
-use secateur_index::worker::{Backoff, Event, Metrics, Observer, Worker, WorkerOptions};
+use secateur_index::source::{ArchiveSource, BackedSource, GrpcSource, Source};
+use secateur_index::worker::{Metrics, Observer, Worker, WorkerOptions};
 use secateur_index::{IndexError, IndexReader, LogFilter, PartRow, Sink};
 use serde::Serialize;
 use tokio::sync::watch;
 
+pub(crate) use fill::{Wanted, backfill};
 #[cfg(feature = "ic")]
 pub(crate) use job::Canister;
-pub(crate) use job::{ArchiveJob, BlocksFrom, Job, RowsInto, no_password, only_chain};
+pub(crate) use job::{
+    ArchiveJob, BlocksFrom, Directory, Job, Patience, RowsInto, no_password, only_chain,
+};
 pub(crate) use serve::check_local;
 pub(crate) use show::Look;
 
 use crate::error::NodeError;
+use meet::Meeting;
 use serve::Api;
 
 /// What an index holds when its job ends.
@@ -46,6 +52,10 @@ pub(crate) struct Done {
     /// Which logs are kept, and from which block on; none if none are.
     pub(crate) logs: Option<String>,
     pub(crate) logs_since: Option<Height>,
+    /// Rows older than so many days are removed; none if they are kept for ever.
+    pub(crate) retention_days: Option<u32>,
+    /// The first block that the index can have, if that is not block 0.
+    pub(crate) begins_at: Option<Height>,
     /// What the sink takes.
     pub(crate) sink_bytes: u64,
 }
@@ -53,12 +63,27 @@ pub(crate) struct Done {
 /// What everybody who works for one job shares.
 struct Crew<S, K> {
     source: Arc<S>,
+    /// The same, with the archive of the job behind it.
+    blocks: Arc<BackedSource<S>>,
     sink: Arc<K>,
     codec: Arc<dyn Codec>,
     chain_id: u64,
     look: Arc<dyn Observer>,
     metrics: Arc<Metrics>,
     archive_metrics: Arc<ArchiveMetrics>,
+}
+
+/// A source with the archive behind it that is named beside it: what the source has cut comes from there.
+fn backed<S: Source>(
+    job: &Job,
+    source: &S,
+    chain_id: u64,
+) -> Result<BackedSource<S>, anyhow::Error> {
+    let archive = job.archive.as_ref().map(|to| {
+        let archive = Archive::create(&to.place.url, &to.place.settings)?;
+        Ok::<_, anyhow::Error>(ArchiveSource::new(archive, chain_id, job.check()))
+    });
+    Ok(BackedSource::new(source.clone(), archive.transpose()?))
 }
 
 /// Works until the job is done, `stop` turns true, or it cannot go on.
@@ -90,11 +115,16 @@ async fn with_canister(
     stop: watch::Receiver<bool>,
     look: Arc<dyn Observer>,
 ) -> Result<Done, anyhow::Error> {
+    Box::pin(with_source(job, canister_source(canister)?, stop, look)).await
+}
+
+#[cfg(feature = "ic")]
+fn canister_source(canister: &Canister) -> Result<secateur_index::source::IcSource, anyhow::Error> {
     use secateur_index::source::{IcOptions, IcSource};
     let mut options = IcOptions::parse(&canister.source).map_err(NodeError::Usage)?;
     options.url.clone_from(&canister.url);
     options.identity.clone_from(&canister.identity);
-    Box::pin(with_source(job, IcSource::new(&options)?, stop, look)).await
+    Ok(IcSource::new(&options)?)
 }
 
 async fn with_source<S: Source>(
@@ -136,27 +166,36 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
     look: Arc<dyn Observer>,
 ) -> Result<Done, anyhow::Error> {
     let known = reader.meta().await?.chain_id;
-    let Some(chain_id) = chain_id(job, known, source.as_ref(), look.as_ref(), &stop).await? else {
+    let meeting = Meeting { job, look: look.as_ref(), stop: &stop };
+    let Some(chain_id) = meeting.meet(source.as_ref(), known).await? else {
         return Ok(Done::default());
     };
+    if !meeting.may_write(chain_id).await? {
+        return Ok(Done::default());
+    }
+    say_what_is_kept(job);
     let codec = job.codec.codec(chain_id, job.verify, job.logs.clone());
     let mut registry = Registry::default();
+    let metrics = Arc::new(Metrics::new(&mut registry));
+    let beside = Some(Arc::clone(metrics.live()));
     let crew = Crew {
+        blocks: Arc::new(backed(job, source.as_ref(), chain_id)?),
         sink: Arc::new(sink),
         codec,
         chain_id,
         look,
-        metrics: Arc::new(Metrics::new(&mut registry)),
-        archive_metrics: Arc::new(ArchiveMetrics::new(&mut registry)),
+        metrics,
+        archive_metrics: Arc::new(ArchiveMetrics::beside(&mut registry, beside)),
         source,
     };
     crew.metrics.resume(&reader, crew.sink.size_bytes().await?).await?;
-    let api = Api::open(job.http, reader.clone(), registry).await?;
+    let origins = job.cors_origins.clone();
+    let api = Api::open(job.http, reader.clone(), registry, &crew.metrics, origins).await?;
     if let Some(api) = &api {
         crate::ui::print(&format!("listening index http={}\n", api.address()))?;
     }
     let (all_stop, stopping) = watch::channel(false);
-    let working = work(job, &crew, pool.as_ref(), &all_stop);
+    let working = work(job, &crew, &reader, pool.as_ref(), &all_stop);
     let serving = serve::until(api, stopping.clone());
     let relay = async {
         let mut stop = stop;
@@ -176,65 +215,20 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
         }
         () = relay => {}
     }
-    done(&crew, &reader).await.map_err(Into::into)
+    done(job, &crew, &reader).await.map_err(Into::into)
 }
 
-/// The chain's number: as it is named, as the index knows it, or as the source says. None if it was
-/// asked to stop while it waited for the source.
-async fn chain_id<S: Source>(
-    job: &Job,
-    known: Option<u64>,
-    source: &S,
-    look: &dyn Observer,
-    stop: &watch::Receiver<bool>,
-) -> Result<Option<u64>, anyhow::Error> {
-    if let (Some(named), Some(known)) = (job.chain_id, known)
-        && named != known
-    {
-        return Err(IndexError::Refused(format!(
-            "the index has chain {known}, and chain {named} is wanted: name another index"
-        ))
-        .into());
-    }
-    if let Some(id) = job.chain_id.or(known) {
-        return Ok(Some(id));
-    }
-    let status = match patiently(look, stop, || source.status()).await {
-        Err(IndexError::Refused(reason)) => {
-            let told = format!("{reason} (which chain it has was asked; --chain-id says it, too)");
-            return Err(IndexError::Refused(told).into());
+/// Says what the index will hold: whoever expects logs, or old rows, is to learn it at the start.
+fn say_what_is_kept(job: &Job) {
+    let logs = match &job.logs {
+        LogFilter::Off => "none; --log-address and --log-topic choose some".to_owned(),
+        LogFilter::All => "all".to_owned(),
+        LogFilter::Chosen { addresses, topics } => {
+            format!("those of {} addresses and {} first topics", addresses.len(), topics.len())
         }
-        status => status?,
     };
-    let Some(status) = status else { return Ok(None) };
-    let none = || {
-        NodeError::Usage(
-            "the source does not say which chain it has; name it with --chain-id".into(),
-        )
-    };
-    Ok(Some(status.chain_id.ok_or_else(none)?))
-}
-
-/// Asks again as long as what goes wrong may pass; none if it was asked to stop meanwhile.
-async fn patiently<T, F: Future<Output = Result<T, IndexError>>>(
-    look: &dyn Observer,
-    stop: &watch::Receiver<bool>,
-    mut ask: impl FnMut() -> F,
-) -> Result<Option<T>, IndexError> {
-    let (mut waits, mut stop) = (Backoff::new(), stop.clone());
-    loop {
-        let error = match ask().await {
-            Ok(answer) => return Ok(Some(answer)),
-            Err(error) if error.is_retryable() => error,
-            Err(error) => return Err(error),
-        };
-        let wait = waits.wait();
-        look.event(&Event::Retrying { error: &error, wait });
-        tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return Ok(None),
-            () = tokio::time::sleep(wait) => {}
-        }
-    }
+    let rows = job.retention_days.map_or("for ever".to_owned(), |days| format!("for {days} days"));
+    tracing::info!(logs, rows, "what this index keeps");
 }
 
 /// Indexes and archives side by side. Neither waits for the other, but one that cannot go on ends
@@ -242,6 +236,7 @@ async fn patiently<T, F: Future<Output = Result<T, IndexError>>>(
 async fn work<S: Source, K: Sink>(
     job: &Job,
     crew: &Crew<S, K>,
+    reader: &impl IndexReader,
     pool: Option<&PostgresSink>,
     all_stop: &watch::Sender<bool>,
 ) -> Result<(), anyhow::Error> {
@@ -266,7 +261,8 @@ async fn work<S: Source, K: Sink>(
         ends(ended.is_err());
         ended
     };
-    let (indexed, archived) = tokio::join!(indexing, archiving);
+    let filling = fill::gaps_beside(job, crew, reader, all_stop.subscribe());
+    let (indexed, archived, ()) = tokio::join!(indexing, archiving, filling);
     indexed?;
     archived
 }
@@ -277,7 +273,7 @@ async fn index<S: Source, K: Sink>(
     stop: watch::Receiver<bool>,
 ) -> Result<(), anyhow::Error> {
     let worker = Worker::new(
-        Arc::clone(&crew.source),
+        Arc::clone(&crew.blocks),
         Arc::clone(&crew.sink),
         Arc::clone(&crew.codec),
         worker_options(job, crew.chain_id),
@@ -298,6 +294,8 @@ fn worker_options(job: &Job, chain_id: u64) -> WorkerOptions {
         follow: !job.once,
         retention_days: job.retention_days,
         budget_bytes: job.budget_bytes,
+        alarm_after: job.patience.alarm_after,
+        pause: job.patience.pause,
         ..WorkerOptions::new(chain_id)
     }
 }
@@ -319,6 +317,8 @@ async fn archive<S: Source, K: Sink>(
             ack: to.acknowledge,
             until: job.to,
             follow: !job.once,
+            alarm_after: job.patience.alarm_after,
+            pause: job.patience.pause,
             ..ArchivingOptions::new(crew.chain_id, job.codec.of_parts(), &to.stage)
         },
         metrics: Arc::clone(&crew.archive_metrics),
@@ -330,12 +330,16 @@ async fn archive<S: Source, K: Sink>(
 }
 
 async fn done<S: Source, K: Sink>(
+    job: &Job,
     crew: &Crew<S, K>,
     reader: &impl IndexReader,
 ) -> Result<Done, IndexError> {
     let meta = reader.meta().await?;
     let logs = meta.logs.filter(|logs| *logs != LogFilter::Off.to_string());
+    let lowest = reader.gaps_in(0, 0, 1).await?.pop();
     Ok(Done {
+        retention_days: job.retention_days,
+        begins_at: lowest.and_then(|gap| gap.block_to.checked_add(1)),
         logs_since: meta.logs_since.filter(|_| logs.is_some()),
         logs,
         indexed: meta.cursor.and_then(|cursor| cursor.block_number.checked_sub(1)),

@@ -9,10 +9,12 @@ use axum::Router;
 use prometheus_client::registry::Registry;
 use secateur_index::IndexReader;
 use secateur_index::api::{ApiOptions, router};
+use secateur_index::worker::Metrics;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
+use crate::http::{Origins, dress};
 
 /// An open socket with its routes.
 pub(super) struct Api {
@@ -38,6 +40,8 @@ impl Api {
         address: Option<SocketAddr>,
         reader: R,
         registry: Registry,
+        worker: &Arc<Metrics>,
+        origins: Origins,
     ) -> Result<Option<Self>, anyhow::Error> {
         let Some(address) = address else { return Ok(None) };
         check_local("index.http", address)?;
@@ -45,8 +49,9 @@ impl Api {
             .await
             .with_context(|| format!("index.http = {address} cannot be listened on"))?;
         let address = socket.local_addr()?;
-        let options = ApiOptions { registry: Some(Arc::new(registry)), ready: None };
-        Ok(Some(Self { socket, address, routes: router(reader, options) }))
+        let options =
+            ApiOptions { registry: Some(Arc::new(registry)), worker: Some(Arc::clone(worker)) };
+        Ok(Some(Self { socket, address, routes: dress(router(reader, options), origins) }))
     }
 
     pub(super) fn address(&self) -> SocketAddr {

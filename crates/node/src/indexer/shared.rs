@@ -1,23 +1,66 @@
 //! Several workers that share a backfill of one PostgreSQL index by leases; when it is done, one of
 //! all processes follows the head.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use secateur_core::Cursor;
 use secateur_index::postgres::{LeaseQueue, LeasedSink, PostgresSink, backfill};
-use secateur_index::source::{Source, status_of};
-use secateur_index::worker::Worker;
+use secateur_index::source::{BackedSource, Source, status_of};
+use secateur_index::worker::{Event, Live, Retry, Worker, begins_above, watch_head};
 use secateur_index::{IndexError, Sink};
 use tokio::sync::watch;
 
-use super::{Crew, Job, patiently, worker_options};
+use super::meet::Meeting;
+use super::{Crew, Job, worker_options};
 
 /// How often whoever follows the head says so, and whoever does not looks whether it may.
 const RENEW: Duration = Duration::from_secs(15);
 
+/// How often it is looked how far all workers together are.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// Works on leases until the head is reached, then follows it or waits for its turn to.
 pub(super) async fn run<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    pool: &PostgresSink,
+    stop: watch::Receiver<bool>,
+) -> Result<(), anyhow::Error> {
+    let looked = tokio::select! {
+        ended = take_part(job, crew, pool, stop.clone()) => return ended,
+        looked = look_on(job, crew, pool) => looked,
+    };
+    match looked {}
+}
+
+/// Notes how far all workers together are, and the head, also while another process follows it.
+async fn look_on<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    pool: &PostgresSink,
+) -> Infallible {
+    let live = crew.metrics.live();
+    let retry = Retry::new(job.patience.alarm_after, job.patience.pause);
+    tokio::select! {
+        never = watch_head(crew.source.as_ref(), live, crew.look.as_ref(), retry) => never,
+        never = watch_cursor(pool, live) => never,
+    }
+}
+
+async fn watch_cursor(pool: &PostgresSink, live: &Live) -> Infallible {
+    loop {
+        // Whoever writes meets the same trouble, and tells it.
+        if let Ok(Some(cursor)) = pool.cursor().await {
+            live.reached(cursor.block_number, Instant::now());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn take_part<S: Source, K: Sink>(
     job: &Job,
     crew: &Crew<S, K>,
     pool: &PostgresSink,
@@ -26,7 +69,8 @@ pub(super) async fn run<S: Source, K: Sink>(
     let owner = format!("{}-{}", host(), std::process::id());
     let queue = LeaseQueue::new(pool, &owner);
     let asked = stop.clone();
-    let shared = patiently(crew.look.as_ref(), &asked, || share(job, crew, &queue, asked.clone()));
+    let meeting = Meeting { job, look: crew.look.as_ref(), stop: &asked };
+    let shared = meeting.patiently(|| share(job, crew, &queue, asked.clone()));
     tokio::select! {
         // Leases that are given up expire, or are taken over at once.
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -67,6 +111,14 @@ async fn share<S: Source, K: Sink>(
     {
         return Err(IndexError::Pruned { wanted, pruned_before_block: oldest - 1 });
     }
+    // What one plan makes begins at the oldest block: what is below will never be here.
+    if crew.sink.cursor().await?.is_none()
+        && let Some(first) = status.oldest
+        && let Some(gap) = begins_above(first)
+    {
+        crew.sink.record_gap(gap, Cursor::at_block(first)).await?;
+        crew.look.event(&Event::Begins { first });
+    }
     let past = job.to.map_or(head, |to| to.min(head)).saturating_add(1);
     // A plan makes so many leases at a time.
     loop {
@@ -92,7 +144,7 @@ async fn pull<S: Source, K: Sink>(
     let mut options = worker_options(job, crew.chain_id);
     options.until = sink.until().and_then(|past| past.checked_sub(1));
     // The one who follows the head speaks for all.
-    (options.consumer, options.follow) = (None, true);
+    (options.consumer, options.follow, options.is_shared) = (None, true, true);
     options.decoders = options.decoders.div_ceil(job.workers.max(1));
     worker(crew, Arc::new(sink), options).run(stop).await.map(drop)
 }
@@ -104,7 +156,8 @@ async fn follow<S: Source, K: Sink>(
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), IndexError> {
     loop {
-        let taken = patiently(crew.look.as_ref(), &stop, || queue.take_head()).await?;
+        let meeting = Meeting { job, look: crew.look.as_ref(), stop: &stop };
+        let taken = meeting.patiently(|| queue.take_head()).await?;
         let Some(epoch) = taken.flatten() else {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -138,9 +191,9 @@ fn worker<S: Source, K: Sink>(
     crew: &Crew<S, K>,
     sink: Arc<LeasedSink>,
     options: secateur_index::worker::WorkerOptions,
-) -> Worker<S, LeasedSink> {
+) -> Worker<BackedSource<S>, LeasedSink> {
     Worker::new(
-        Arc::clone(&crew.source),
+        Arc::clone(&crew.blocks),
         sink,
         Arc::clone(&crew.codec),
         options,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use secateur_core::format_duration;
 use secateur_index::worker::{Event, Observer, Progress as At};
 use secateur_index::{ErrorClass, IndexError};
 
@@ -104,16 +105,25 @@ impl Observer for Look {
         match event {
             Event::Retrying { error, wait } => {
                 let (source, archive) = self.whose(error);
-                tracing::warn!(%error, source, archive, ?wait, "tried again");
+                let wait = format_duration(*wait);
+                tracing::warn!(%error, source, archive, wait, "tried again");
             }
             Event::Alarm { error, since } => {
                 let (source, archive) = self.whose(error);
                 let told = "ALARM: nothing goes on for too long";
-                tracing::error!(%error, source, archive, ?since, "{told}");
+                let since = format_duration(*since);
+                tracing::error!(%error, source, archive, since, "{told}");
             }
             Event::Recovered => tracing::info!("it works again"),
             Event::Gap { from, to } => {
                 tracing::warn!(from, to, "the source had cut these blocks; `gaps` has a row");
+            }
+            Event::Begins { first } => {
+                let told = "the index begins above block 0: the source has nothing below, and `gaps` has a row";
+                tracing::warn!(first, source = self.source, "{told}");
+            }
+            Event::Stalled { reasons } => {
+                tracing::warn!(reasons = reasons.join("; "), source = self.source, "not ready");
             }
             Event::CaughtUp { next } => tracing::info!(next, "caught up"),
             _ => {}

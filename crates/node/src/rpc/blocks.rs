@@ -9,7 +9,7 @@ use alloy_primitives::{Address, B256, U256};
 use alloy_rlp::Decodable;
 use alloy_rpc_types_eth::{Block, BlockTransactions, Header, Transaction};
 use secateur_core::{BlockHash, BlockMeta, Height, LookupError, Segment, TxId, tx_index};
-use secateur_store::{BlockRecord, StoreError};
+use secateur_store::{BlockRecord, Heights, StoreError};
 
 use super::errors::{RpcError, honest};
 use super::params::{At, Tag};
@@ -89,6 +89,22 @@ impl Decoded {
         Ok(Some(Transaction::from_transaction(tx, info)))
     }
 
+    /// How many uncles it has.
+    pub(super) fn uncle_count(&self) -> u64 {
+        self.inner.body.ommers.len() as u64
+    }
+
+    /// One of its uncles: a header without transactions. None if it does not have so many.
+    pub(super) fn uncle(&self, index: usize) -> Option<Block<Transaction<SignedTx>>> {
+        let inner = self.inner.body.ommers.get(index)?.clone();
+        let alone =
+            StoredBlock { header: inner.clone(), body: alloy_consensus::BlockBody::default() };
+        let size = Some(U256::from(alloy_rlp::Encodable::length(&alone)));
+        let header = Header { hash: inner.hash_slow(), inner, total_difficulty: None, size };
+        let transactions = BlockTransactions::Uncle;
+        Some(Block { header, uncles: Vec::new(), transactions, withdrawals: None })
+    }
+
     /// The block, with its transactions or their hashes.
     pub(super) fn block(&self, full: bool) -> Result<Block<Transaction<SignedTx>>, RpcError> {
         let transactions = if full {
@@ -118,15 +134,22 @@ pub(super) fn not_evm(height: Height, error: &alloy_rlp::Error) -> RpcError {
     RpcError::internal(format!("block {height} is not an EVM block: {error}"))
 }
 
-/// The height of a tag; None where it names no block.
-pub(super) fn height_of(node: &Node, tag: Tag) -> Result<Option<Height>, RpcError> {
-    let heights = node.store.heights()?;
-    Ok(match tag {
+/// The height of a tag now; None where it names no block.
+fn height_of(node: &Node, tag: Tag) -> Result<Option<Height>, RpcError> {
+    Ok(height_in(&node.store.heights()?, tag))
+}
+
+/// The height of a tag at some moment; None where it names no block.
+///
+/// `safe` is the newest final block. Between a chain's safe and its final block nothing is known
+/// here but that the source may still take it back, and a final block is safe in any case.
+pub(super) fn height_in(heights: &Heights, tag: Tag) -> Option<Height> {
+    match tag {
         Tag::Latest => heights.head.map(|(height, _)| height),
         Tag::Safe | Tag::Finalized => heights.finalized,
         Tag::Earliest => heights.oldest,
         Tag::Pending => None,
-    })
+    }
 }
 
 /// A block as a lookup found it: here, or in the archive, where the node reads through.

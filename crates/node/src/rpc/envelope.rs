@@ -4,12 +4,16 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::errors::{INVALID_REQUEST, PARSE, RpcError};
-use super::params::few;
+use super::params::first;
 
 /// What one body holds.
 pub(super) enum Body<'a> {
     Single(Frame<'a>),
     Batch(Vec<Frame<'a>>),
+    /// A batch of more calls than are answered at once; the id is that of its first call.
+    TooLarge {
+        id: &'a str,
+    },
 }
 
 /// One call, taken out of its envelope.
@@ -52,16 +56,19 @@ pub(super) fn open(body: &[u8], most_calls: usize) -> Result<Body<'_>, RpcError>
             serde_json::from_str(text).map_err(|error| not_json(error.to_string()))?;
         return Ok(Body::Single(frame(whole)));
     }
-    let calls = few(text, most_calls).map_err(|error| not_json(error.to_string()))?;
-    match calls {
-        None => Err(RpcError::limit(format!(
-            "a batch of more than {most_calls} calls; nothing was answered, send fewer at once"
-        ))),
-        Some(calls) if calls.is_empty() => {
-            Err(RpcError::new(INVALID_REQUEST, "an empty batch asks for nothing"))
-        }
-        Some(calls) => Ok(Body::Batch(calls.into_iter().map(frame).collect())),
+    let (calls, more) = first(text, most_calls).map_err(|error| not_json(error.to_string()))?;
+    if calls.is_empty() {
+        return Err(RpcError::new(INVALID_REQUEST, "an empty batch asks for nothing"));
     }
+    let frames: Vec<Frame<'_>> = calls.into_iter().map(frame).collect();
+    if !more {
+        return Ok(Body::Batch(frames));
+    }
+    let id = frames.iter().find_map(|frame| match frame {
+        Frame::Call { id, .. } => Some(*id),
+        Frame::Notification | Frame::Invalid { .. } => None,
+    });
+    Ok(Body::TooLarge { id: id.unwrap_or(NULL) })
 }
 
 fn frame(raw: &RawValue) -> Frame<'_> {
@@ -116,5 +123,14 @@ pub(super) fn write(out: &mut Vec<u8>, id: &str, outcome: &Result<Vec<u8>, RpcEr
 pub(super) fn refusal(error: RpcError) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out, NULL, &Err(error));
+    out
+}
+
+/// The answer to a batch of too many calls, as geth gives it: a list with one error, under the id of
+/// the first call. Clients that sent a list read a list, and find one of their own ids in it.
+pub(super) fn batch_too_large(id: &str) -> Vec<u8> {
+    let mut out = vec![b'['];
+    write(&mut out, id, &Err(RpcError::new(INVALID_REQUEST, "batch too large")));
+    out.push(b']');
     out
 }

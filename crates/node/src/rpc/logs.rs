@@ -2,7 +2,8 @@
 //!
 //! A block's bloom is looked at first, and its receipts are read only where it may match. The
 //! answer is complete and of one chain, or it is an error: a range that begins below the oldest
-//! block is refused, and each block must stand on the one that was scanned before it.
+//! block or ends above the newest is refused, never cut, and each block must stand on the one that
+//! was scanned before it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use alloy_primitives::{Address, B256, Bloom, BloomInput, Log as StoredLog};
 use alloy_rlp::Decodable;
 use alloy_rpc_types_eth::Log;
 use secateur_core::{BlockHash, Height, Segment};
+use secateur_store::Heights;
 use tokio::time::Instant;
 
-use super::blocks::{Found, height_of, not_evm, payload, record_at};
+use super::blocks::{Found, height_in, not_evm, payload, record_at};
 use super::errors::{PRUNED, RpcError, SERVER, honest};
 use super::methods::render;
 use super::params::{At, Filter, FilterBlocks, Tag};
@@ -105,6 +107,8 @@ struct Scan {
     room: usize,
     /// None until the first step has resolved it.
     range: Option<Range>,
+    /// Where the range begins; None for a block that was named by its hash.
+    first: Option<Height>,
     /// The block that the next one must stand on.
     stands_on: Option<BlockHash>,
     found: Vec<Log>,
@@ -131,8 +135,8 @@ enum Looked {
 
 impl Scan {
     fn new(sieve: Arc<Sieve>, deadline: Instant, room: usize, held: Room) -> Self {
-        let (range, stands_on, found, bytes) = (None, None, Vec::new(), 0);
-        Self { sieve, deadline, room, range, stands_on, found, bytes, held }
+        let (range, first, stands_on, found, bytes) = (None, None, None, Vec::new(), 0);
+        Self { sieve, deadline, room, range, first, stands_on, found, bytes, held }
     }
 
     /// Looks at some blocks more, or says what the scan came to.
@@ -151,11 +155,9 @@ impl Scan {
         let mut range = match (self.range, self.sieve.blocks) {
             (Some(range), _) => range,
             (None, FilterBlocks::Hash(hash)) => return self.one_block(node, hash),
-            (None, FilterBlocks::Range { from, to }) => match resolve(node, from, to)? {
-                Some(range) => range,
-                None => return Ok(Step::Done(render(&self.found, self.room)?)),
-            },
+            (None, FilterBlocks::Range { from, to }) => resolve(node, from, to)?,
         };
+        self.first.get_or_insert(range.next);
         for _ in 0..STEP_BLOCKS {
             if Instant::now() >= self.deadline || *node.stopping.borrow() {
                 return Err(ApiError::Timeout.into());
@@ -215,7 +217,7 @@ impl Scan {
                 }
                 log_index += 1;
             }
-            self.check_results(node)?;
+            self.check_results(node, meta.height)?;
             if self.bytes > self.room {
                 return Ok(Looked::TooLong);
             }
@@ -224,14 +226,20 @@ impl Scan {
         Ok(Looked::Taken)
     }
 
-    fn check_results(&self, node: &Node) -> Result<(), RpcError> {
+    /// Refuses more results than are returned at once, and names the largest range from the same
+    /// beginning that would have been answered.
+    fn check_results(&self, node: &Node, height: Height) -> Result<(), RpcError> {
         let most = node.limits.log_results;
         if self.found.len() <= most {
             return Ok(());
         }
+        let fits = self.first.filter(|first| *first < height).map(|first| (first, height - 1));
+        let advice = match fits {
+            Some((first, last)) => format!("ask for {first:#x} to {last:#x}, or name"),
+            None => "name".to_owned(),
+        };
         Err(RpcError::limit(format!(
-            "the query has more than {most} results; ask for fewer blocks or name addresses and \
-             topics"
+            "the query has more than {most} results; {advice} addresses and topics"
         )))
     }
 }
@@ -252,29 +260,35 @@ fn bloom_of(node: &Node, record: &Found) -> Result<Option<Bloom>, RpcError> {
     Ok(Some(header.logs_bloom))
 }
 
-/// The heights of a range, cut at the head; None if all of it is above.
-fn resolve(node: &Node, from: At, to: At) -> Result<Option<Range>, RpcError> {
+/// The heights of a range, all of which this node has or had. The range is never cut at the head:
+/// a node that is behind the one that its caller asked before would answer with a part of the logs,
+/// or with none, and the caller would take that for all of them.
+fn resolve(node: &Node, from: At, to: At) -> Result<Range, RpcError> {
     if let (At::Number(from), At::Number(to)) = (from, to) {
         check_order(from, to)?;
     }
-    let Some(head) = node.store.head() else { return Ok(None) };
-    let (from, to) = (end(node, from)?, end(node, to)?);
-    check_order(from, to)?;
-    if from > head {
-        return Ok(None);
+    // Both ends and the head as of one moment.
+    let heights = node.store.heights()?;
+    let head = heights.head.map(|(height, _)| height);
+    let head = head.ok_or_else(|| RpcError::new(SERVER, "this node has no block yet"))?;
+    let (from, to) = (end(&heights, from)?, end(&heights, to)?);
+    if from > head || to > head {
+        return Err(RpcError::invalid_params("block range extends beyond current head block"));
     }
-    let last = to.min(head);
+    check_order(from, to)?;
     // What was cut is the better reason.
-    if !is_archived(node, from, last)? {
+    if !is_archived(node, from, to)? {
         honest(&node.store, Sought::Height(from), node.store.get_record(from))?;
     }
-    let (blocks, most) = (last.saturating_sub(from).saturating_add(1), node.limits.log_blocks);
+    let (blocks, most) = (to.saturating_sub(from).saturating_add(1), node.limits.log_blocks);
     if blocks > most {
+        let last = from.saturating_add(most.saturating_sub(1));
         return Err(RpcError::limit(format!(
-            "a range of {blocks} blocks; at most {most} are scanned for one query"
+            "a range of {blocks} blocks; at most {most} are scanned for one query: ask for {from:#x} \
+             to {last:#x}"
         )));
     }
-    Ok(Some(Range { next: from, last }))
+    Ok(Range { next: from, last: to })
 }
 
 /// Whether the blocks of a range that were cut can all be had from the archive, and are few enough.
@@ -301,14 +315,14 @@ fn check_order(from: Height, to: Height) -> Result<(), RpcError> {
     if from <= to {
         return Ok(());
     }
-    Err(RpcError::invalid_params("invalid block range: fromBlock is above toBlock"))
+    Err(RpcError::invalid_params("invalid block range params: fromBlock is above toBlock"))
 }
 
-fn end(node: &Node, at: At) -> Result<Height, RpcError> {
+fn end(heights: &Heights, at: At) -> Result<Height, RpcError> {
     match at {
         At::Number(height) => Ok(height),
         At::Tag(Tag::Pending) => Err(RpcError::invalid_params("pending logs are not supported")),
-        At::Tag(tag) => height_of(node, tag)?
+        At::Tag(tag) => height_in(heights, tag)
             .ok_or_else(|| RpcError::new(SERVER, "there is no block of that tag yet")),
         At::Hash(_) => Err(RpcError::invalid_params("a range has heights, not hashes")),
     }

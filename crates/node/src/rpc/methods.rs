@@ -38,6 +38,8 @@ pub(super) enum Question {
     TransactionAt { at: At, index: u64 },
     Receipt(B256),
     Receipts(At),
+    Uncle { at: At, index: u64 },
+    UncleCount(At),
     Logs(Filter),
     Blobs(Vec<VersionedHash>),
 }
@@ -78,6 +80,18 @@ pub(super) fn read(method: &str, params: Option<&RawValue>) -> Result<Question, 
         }
         "eth_getTransactionReceipt" => take(1)?.hash(0).map(Question::Receipt),
         "eth_getBlockReceipts" => take(1)?.number_or_hash(0).map(Question::Receipts),
+        "eth_getUncleByBlockNumberAndIndex" => {
+            let given = take(2)?;
+            Ok(Question::Uncle { at: given.number(0)?, index: given.index(1)? })
+        }
+        "eth_getUncleByBlockHashAndIndex" => {
+            let given = take(2)?;
+            Ok(Question::Uncle { at: At::Hash(given.hash(0)?), index: given.index(1)? })
+        }
+        "eth_getUncleCountByBlockNumber" => take(1)?.number(0).map(Question::UncleCount),
+        "eth_getUncleCountByBlockHash" => {
+            take(1)?.hash(0).map(|hash| Question::UncleCount(At::Hash(hash)))
+        }
         "engine_getBlobsV1" => take(1)?.hashes(0).map(Question::Blobs),
         "eth_getLogs" => take(1)?.filter(0).map(Question::Logs),
         other => {
@@ -130,6 +144,14 @@ fn look_up(node: &Node, question: &Question, room: usize) -> Result<Option<Vec<u
             };
             render(&tx, room)
         }
+        Question::Uncle { at, index } => {
+            let uncle = block_at(node, *at)?.zip(usize::try_from(*index).ok());
+            render(&uncle.and_then(|(block, index)| block.uncle(index)), room)
+        }
+        Question::UncleCount(at) => {
+            let count = block_at(node, *at)?.map(|block| quantity(block.uncle_count()));
+            render(&count, room)
+        }
         Question::Receipt(hash) => receipt(node, *hash, room),
         Question::Receipts(at) => {
             let found = retry(|| match record_at(node, *at)? {
@@ -167,17 +189,21 @@ fn receipt(node: &Node, hash: B256, room: usize) -> Result<Option<Vec<u8>>, RpcE
     render(&found?, room)
 }
 
-/// How far a follower is behind; false where nothing is followed or nothing is missing.
+/// How far a follower is behind; false where nothing is followed or nothing is missing. Of a source
+/// that fell silent it is not known that nothing is missing.
 fn syncing(node: &Node) -> Value {
     let standing = node.standing.borrow().clone();
-    let current = node.store.head();
+    let (current, now) = (node.store.head(), Instant::now());
+    let behind = current < standing.source_head || standing.is_stale(now);
     match standing.source_head {
-        Some(highest) if standing.following && !standing.caught_up && current < Some(highest) => {
+        Some(known) if standing.following && !standing.is_caught_up(now) && behind => {
             let starting = standing.from.or(current).unwrap_or(0);
+            let here = current.unwrap_or(starting);
+            let likely = standing.lag(current, now).map_or(known, |lag| here.saturating_add(lag));
             json!({
                 "startingBlock": quantity(starting),
-                "currentBlock": quantity(current.unwrap_or(starting)),
-                "highestBlock": quantity(highest),
+                "currentBlock": quantity(here),
+                "highestBlock": quantity(known.max(likely)),
             })
         }
         _ => Value::Bool(false),

@@ -31,12 +31,13 @@ use tokio::time::Instant;
 
 pub(crate) use cache::Cache;
 
-use crate::service::{ApiError, Node, Room};
+use crate::service::{ApiError, Node, Room, until};
 use envelope::{Body, Frame};
 use errors::RpcError;
 
-/// One body's answer is no longer than this, however many calls it holds.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// One body's answer is no longer than this, however many calls it holds. The receipts of one full
+/// block can be 80 MB of JSON, and there is no way to ask for them in pieces.
+const MAX_ANSWER_BYTES: usize = 160 << 20;
 
 /// Answers the body of one POST: a call or a batch. None means that there is nothing to say.
 pub(crate) async fn answer(node: &Arc<Node>, body: &[u8]) -> Option<Bytes> {
@@ -54,6 +55,7 @@ async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Opti
     };
     match envelope::open(body, node.limits.batch) {
         Err(error) => return Some(envelope::refusal(error).into()),
+        Ok(Body::TooLarge { id }) => return Some(envelope::batch_too_large(id).into()),
         Ok(Body::Single(frame)) => {
             desk.serve(frame).await;
         }
@@ -115,6 +117,7 @@ impl Desk<'_> {
             return Err(ApiError::Timeout.into());
         }
         let answering = methods::answer(self.node, question, self.deadline, room);
+        let answering = until(self.deadline, answering);
         let answer = match tokio::time::timeout_at(self.deadline, answering).await {
             Ok(answer) => answer?,
             Err(_) => return Err(ApiError::Timeout.into()),

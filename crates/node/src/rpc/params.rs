@@ -64,6 +64,13 @@ pub(super) fn quantity(number: u64) -> String {
 
 /// Takes at most so many items of an array; None if there are more. All of it must be JSON.
 pub(super) fn few(text: &str, most: usize) -> Result<Option<Vec<&RawValue>>, serde_json::Error> {
+    let (items, more) = first(text, most)?;
+    Ok((!more).then_some(items))
+}
+
+/// The first items of an array, at most so many, and whether there are more. All of it must be
+/// JSON.
+pub(super) fn first(text: &str, most: usize) -> Result<(Vec<&RawValue>, bool), serde_json::Error> {
     let mut from = serde_json::Deserializer::from_str(text);
     let items = Few { most }.deserialize(&mut from)?;
     from.end()?;
@@ -75,7 +82,7 @@ struct Few {
 }
 
 impl<'de> DeserializeSeed<'de> for Few {
-    type Value = Option<Vec<&'de RawValue>>;
+    type Value = (Vec<&'de RawValue>, bool);
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_seq(self)
@@ -83,7 +90,7 @@ impl<'de> DeserializeSeed<'de> for Few {
 }
 
 impl<'de> Visitor<'de> for Few {
-    type Value = Option<Vec<&'de RawValue>>;
+    type Value = (Vec<&'de RawValue>, bool);
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("an array")
@@ -92,14 +99,14 @@ impl<'de> Visitor<'de> for Few {
     fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
         let mut taken = Vec::new();
         while taken.len() < self.most {
-            let Some(item) = items.next_element()? else { return Ok(Some(taken)) };
+            let Some(item) = items.next_element()? else { return Ok((taken, false)) };
             taken.push(item);
         }
-        if items.next_element::<IgnoredAny>()?.is_none() {
-            return Ok(Some(taken));
+        let mut more = false;
+        while items.next_element::<IgnoredAny>()?.is_some() {
+            more = true;
         }
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(None)
+        Ok((taken, more))
     }
 }
 

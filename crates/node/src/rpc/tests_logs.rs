@@ -86,7 +86,7 @@ async fn filters_find_what_a_naive_filter_finds() {
     let (mut empty, mut filled) = (0, 0);
     for _ in 0..300 {
         let from = draws.below(120);
-        let to = from + draws.below(140 - from);
+        let to = from + draws.below(120 - from);
         let addresses: Vec<Address> = (0..draws.below(4).saturating_sub(1))
             .map(|_| match draws.below(8) {
                 0 => Address::repeat_byte(7),
@@ -159,19 +159,45 @@ async fn a_filter_without_blocks_means_the_newest_one() {
     assert_eq!(bench.get("eth_getLogs", hash).await.as_array().unwrap().len(), newest);
 }
 
+/// The answer was cut at the head: a client that asked a node which is behind took a part of the
+/// logs, or none, for all of them. The scan ended at the lower of the two heights. Now each end must
+/// be at or below the head.
 #[tokio::test]
-async fn a_range_is_cut_at_the_head_and_beyond_it_there_is_nothing() {
+async fn a_log_range_that_ends_or_begins_above_the_head_is_refused_and_never_cut() {
     let blocks = chain(20);
     let bench = Bench::with(&blocks);
-    let over = json!([{ "fromBlock": "0xf", "toBlock": "0xffffffffffffffff" }]);
-    let found = bench.get("eth_getLogs", over).await;
+    for (from, to) in [
+        ("0xf", "0x14"),
+        ("0xf", "0xffffffffffffffff"),
+        ("0x14", "0x30"),
+        ("0x14", "latest"),
+        ("earliest", "0x14"),
+    ] {
+        let filter = json!([{ "fromBlock": from, "toBlock": to }]);
+        let error = bench.fail("eth_getLogs", filter).await;
+        assert_eq!(error["code"], -32_602, "{from} to {to}: {error}");
+        assert_eq!(error["message"], "block range extends beyond current head block");
+    }
+    let whole = json!([{ "fromBlock": "0xf", "toBlock": "0x13" }]);
+    let found = bench.get("eth_getLogs", whole).await;
     assert_eq!(found.as_array().unwrap().len(), all_logs(&blocks[15..]).len());
-    let beyond = json!([{ "fromBlock": "0x14", "toBlock": "0x30" }]);
-    assert_eq!(bench.get("eth_getLogs", beyond).await, json!([]));
+    let reversed = json!([{ "fromBlock": "0x32", "toBlock": "0x2f" }]);
+    let error = bench.fail("eth_getLogs", reversed).await;
+    assert_eq!(error["code"], -32_602, "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("invalid block range params"));
+}
+
+/// An empty list would say that there are no logs; that is not known.
+#[tokio::test]
+async fn a_node_without_blocks_answers_a_log_range_with_an_error_and_not_with_no_logs() {
+    let bench = Bench::with(&[]);
+    for filter in [json!([{}]), json!([{ "fromBlock": "0x0", "toBlock": "0x5" }])] {
+        assert_eq!(bench.fail("eth_getLogs", filter).await["code"], -32_000);
+    }
 }
 
 #[tokio::test]
-async fn ranges_and_results_are_limited_and_say_the_limit() {
+async fn ranges_and_results_are_limited_and_the_error_names_a_range_that_is_answered() {
     let blocks = chain(40);
     let all = all_logs(&blocks).len();
     let whole = json!([{ "fromBlock": "0x0", "toBlock": "latest" }]);
@@ -181,9 +207,16 @@ async fn ranges_and_results_are_limited_and_say_the_limit() {
         error["message"].as_str().unwrap().to_owned()
     };
     let said = message(Limits { log_blocks: 39, ..LIMITS }).await;
-    assert!(said.contains("40 blocks") && said.contains("39"), "{said}");
+    assert!(said.contains("40 blocks") && said.contains("ask for 0x0 to 0x26"), "{said}");
     let said = message(Limits { log_results: all - 1, ..LIMITS }).await;
     assert!(said.contains(&format!("more than {}", all - 1)), "{said}");
+    // The last block that has logs is too much; up to the one below it there is an answer.
+    let last = all_logs(&blocks).last().unwrap().height - 1;
+    assert!(said.contains(&format!("ask for 0x0 to {}", hex(last))), "{said}");
+    let below = json!([{ "fromBlock": "0x0", "toBlock": hex(last) }]);
+    let limits = Limits { log_results: all - 1, ..LIMITS };
+    let found = Bench::with_limits(&blocks, limits).get("eth_getLogs", below).await;
+    assert!(found.as_array().unwrap().len() < all);
     let fits = Limits { log_blocks: 40, log_results: all, ..LIMITS };
     let found = Bench::with_limits(&blocks, fits).get("eth_getLogs", whole).await;
     assert_eq!(found.as_array().unwrap().len(), all);

@@ -13,7 +13,7 @@ use super::Cache;
 use crate::config::{Chain, Limits};
 use crate::follow::Standing;
 use crate::http::metrics::Metrics;
-use crate::service::{Node, Reading, Rooms};
+use crate::service::{LastPressing, Node, Reading, Rooms};
 use secateur_evm::{ChainSpec, Generator};
 
 pub(super) const LIMITS: Limits = Limits {
@@ -93,6 +93,8 @@ impl Bench {
             blobs: None,
             reading: Reading::new(&limits),
             rooms: Rooms::new(limits.answer_bytes),
+            pressing: LastPressing::default(),
+            backpressure: false,
             stopping,
         });
         Self { node, standing, stop, _directory: directory }

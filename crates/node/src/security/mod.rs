@@ -1,7 +1,7 @@
 //! Who may do what: roles, tokens, where it is safe to listen, and the record of what was done.
 //!
 //! Everything is refused that no table allows. Reads need a token where tokens for them are
-//! configured; administration always needs one, and commands on the same machine find theirs in
+//! configured; acknowledging and administration always need one, and commands on the same machine find theirs in
 //! `node.json`.
 
 mod audit;
@@ -33,6 +33,14 @@ pub(crate) struct Caller {
     pub(crate) peer: Option<IpAddr>,
     /// The first bytes of its token's hash, for the audit log; none without a token.
     pub(crate) token: Option<String>,
+}
+
+impl Caller {
+    /// Whether it may read why something is not well: causes name files and addresses. Callers on this machine may, and
+    /// those with a token.
+    pub(crate) fn may_read_causes(&self) -> bool {
+        self.token.is_some() || self.peer.is_none_or(|peer| peer.to_canonical().is_loopback())
+    }
 }
 
 /// Decides on every request.
@@ -67,14 +75,12 @@ impl Guard {
         let token = shown.as_ref().map(|found| found.fingerprint.clone());
         let caller = Caller { peer, token };
         match (role, shown.map(|found| found.role)) {
-            (Role::Open, _)
-            | (Role::Read | Role::Peer | Role::Admin, Some(Role::Admin))
-            | (Role::Peer, Some(Role::Peer))
-            | (Role::Read, Some(Role::Read)) => Ok(caller),
+            (Role::Open, None) => Ok(caller),
+            (wanted, Some(has)) if has.may(wanted) => Ok(caller),
             (Role::Read, None) if !self.tokens.reads_need_one() => Ok(caller),
             (Role::Peer, None) if !self.tokens.peers_need_one() => Ok(caller),
-            (Role::Read | Role::Peer | Role::Admin, Some(_)) => Err(ApiError::Forbidden),
-            (Role::Read | Role::Peer | Role::Admin, None) => Err(ApiError::Unauthenticated),
+            (_, Some(_)) => Err(ApiError::Forbidden),
+            (_, None) => Err(ApiError::Unauthenticated),
         }
     }
 

@@ -1,17 +1,35 @@
 //! The table of roles: every gRPC method stands here, and one that does not is refused. (HTTP
 //! routes name their role where they are made, in `http::routes`.)
 
-/// What a request needs.
+/// What a request needs, and what a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Nothing: whether the node lives.
     Open,
     /// May look at everything.
     Read,
+    /// May look at everything, and acknowledge what it has: an index and its archiver.
+    Consumer,
     /// Speaks for another node of the mesh.
     Peer,
     /// May change things.
     Admin,
+}
+
+impl Role {
+    /// Whether a token of this role may do what needs the other one.
+    pub(crate) fn may(self, wanted: Self) -> bool {
+        match self {
+            Self::Admin => true,
+            Self::Consumer => matches!(wanted, Self::Open | Self::Read | Self::Consumer),
+            Self::Read | Self::Peer | Self::Open => wanted == Self::Open || wanted == self,
+        }
+    }
+
+    /// Whether it is for calls that change something: those are recorded.
+    pub(crate) fn changes(self) -> bool {
+        matches!(self, Self::Consumer | Self::Peer | Self::Admin)
+    }
 }
 
 const GRPC: &[(&str, &[&str], Role)] = &[
@@ -45,12 +63,13 @@ const GRPC: &[(&str, &[&str], Role)] = &[
             "Prune",
             "RegisterConsumer",
             "RemoveConsumer",
-            "AckExported",
-            "AckArchived",
             "Verify",
         ],
         Role::Admin,
     ),
+    // A consumer says what it has. What may be cut then is still the holds' and the policy's to say,
+    // and which consumers there are is the administrator's.
+    ("secateur.history.v1.Admin", &["AckExported", "AckArchived"], Role::Consumer),
     ("secateur.sidecar.v1.Gossip", &["Publish", "Missing"], Role::Peer),
     ("secateur.sidecar.v1.Sidecar", &["GetBlobs", "GetUndecided", "Fetch"], Role::Read),
     (

@@ -65,7 +65,12 @@ impl Tokens {
         own: &Token,
     ) -> Result<Self, anyhow::Error> {
         let mut known = vec![(hash(own.0.as_bytes()), Role::Admin)];
-        for (file, role) in [(&files.admin, Role::Admin), (&files.read, Role::Read)] {
+        // A token that stands in two files has the greater role: the first that is found counts.
+        for (file, role) in [
+            (&files.admin, Role::Admin),
+            (&files.consumer, Role::Consumer),
+            (&files.read, Role::Read),
+        ] {
             if let Some(path) = file {
                 known.extend(read_file(path)?.into_iter().map(|hash| (hash, role)));
             }
@@ -74,7 +79,8 @@ impl Tokens {
             known.extend(read_file(path)?.into_iter().map(|hash| (hash, Role::Peer)));
         }
         let peers_need_one = peers.is_some();
-        let reads_need_one = files.read.is_some() || files.admin.is_some();
+        let reads_need_one =
+            [&files.read, &files.consumer, &files.admin].iter().any(|f| f.is_some());
         Ok(Self { known, reads_need_one, peers_need_one })
     }
 

@@ -41,8 +41,8 @@ impl Node {
         self.metrics.read_through(match &found {
             Ok(Some(_)) => ReadThrough::Served,
             Ok(None) => ReadThrough::Missing,
-            Err(ApiError::Overloaded) => ReadThrough::Busy,
-            Err(ApiError::Timeout) => ReadThrough::Timeout,
+            Err(ApiError::ArchiveBusy { .. }) => ReadThrough::Busy,
+            Err(ApiError::ArchiveSilent { .. }) => ReadThrough::Timeout,
             Err(_) => ReadThrough::Failed,
         });
         found

@@ -46,6 +46,15 @@ pub(crate) enum ApiError {
     /// The archive cannot be read, or gives what is not what it must be; that is never served.
     #[error("archive: {0}")]
     Archive(String),
+    /// The archive does not answer. Asking for less would not help.
+    #[error("archive: {provider} {what}; ask again later")]
+    ArchiveSilent { provider: String, what: String },
+    /// The archive is asked by as many lookups as may ask it at once.
+    #[error(
+        "archive: {asking} lookups wait for {provider} already (archive.read_through_concurrency); \
+         ask again later"
+    )]
+    ArchiveBusy { provider: String, asking: usize },
     /// What blobs say of themselves: pruned with where they are, not known, refused.
     #[error("{0}")]
     Blobs(Arc<SidecarError>),
@@ -64,6 +73,12 @@ pub(crate) enum ApiError {
          it does no harm"
     )]
     MayBeDone,
+    /// The budget is in an emergency, and blocks are refused until it is over.
+    #[error(
+        "the budget is in an emergency, so that blocks are refused (pruning.backpressure); nothing \
+         was written; `secateur status` says what holds pruning back; push them again later"
+    )]
+    Emergency,
     /// The disk is full.
     #[error("{0}")]
     DiskFull(String),

@@ -7,8 +7,10 @@
 mod beyond;
 mod error;
 mod node_file;
+mod pressure;
 mod reading;
 mod room;
+mod source_now;
 mod start;
 
 use std::path::PathBuf;
@@ -21,9 +23,11 @@ use tokio::sync::watch;
 pub(crate) use beyond::{Sought, locator};
 pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
-pub(crate) use reading::Reading;
+pub(crate) use pressure::{LastPressing, Pressing};
+pub(crate) use reading::{Reading, due, until};
 pub(crate) use room::{Room, Rooms};
-pub(crate) use start::{Observer, Options, Service, listen};
+pub(crate) use source_now::SourceNow;
+pub(crate) use start::{AnyPort, Observer, Options, Service, listen};
 
 use crate::blobs::{Blobs, DiskSidecars};
 use crate::config::{Chain, Limits};
@@ -59,6 +63,10 @@ pub(crate) struct Node {
     pub(crate) reading: Reading,
     /// The memory of answers that are under way.
     pub(crate) rooms: Rooms,
+    /// How the budget stands.
+    pub(crate) pressing: LastPressing,
+    /// Whether pushed blocks are refused while it is in an emergency.
+    pub(crate) backpressure: bool,
     /// Turns true when the node is to stop: whoever waits for long must look at it.
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -19,6 +19,9 @@ pub(crate) struct NodeFile {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin_token: String,
+    /// What tells the history's store from every other one, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) store_id: Option<String>,
 }
 
 impl std::fmt::Debug for NodeFile {
@@ -35,6 +38,14 @@ impl NodeFile {
     /// Where it is.
     pub(crate) fn path(directory: &Path) -> PathBuf {
         directory.join(FILE)
+    }
+
+    /// The store's id, if it is told.
+    pub(crate) fn store_id(&self) -> Option<[u8; 16]> {
+        let mut id = [0; 16];
+        let text = self.store_id.as_deref()?;
+        alloy_primitives::hex::decode_to_slice(text, &mut id).ok()?;
+        Some(id)
     }
 
     /// Writes it for a node that runs now.

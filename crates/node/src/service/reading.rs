@@ -1,13 +1,33 @@
-//! The bounded way from async interfaces to the store, whose calls block.
+//! The bounded way from async interfaces to the store, whose calls block, and the time by which the
+//! request that is being answered must have its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::ApiError;
 use crate::config::Limits;
+
+/// No request takes longer than a year, so that moments can be computed.
+const MAX_TIMEOUT: Duration = Duration::from_hours(365 * 24);
+
+tokio::task_local! {
+    static DUE: Instant;
+}
+
+/// Does a part of a request that must be answered by a given time.
+pub(crate) async fn until<T>(due: Instant, part: impl Future<Output = T>) -> T {
+    DUE.scope(due, part).await
+}
+
+/// When the present request must be answered: who waits for something beyond this node gives up
+/// before, and can say for what.
+pub(crate) fn due() -> Option<Instant> {
+    DUE.try_with(|due| *due).ok()
+}
 
 /// Lets so many ask at once and so many wait; refuses the rest.
 #[derive(Debug)]
@@ -42,8 +62,10 @@ impl Reading {
         &self,
         question: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let asked = tokio::time::timeout(self.timeout, self.run_whenever(question));
-        asked.await.unwrap_or(Err(ApiError::Timeout))
+        let own = Instant::now() + self.timeout.min(MAX_TIMEOUT);
+        let due = due().map_or(own, |outer| outer.min(own));
+        let asked = self.run_whenever(move || DUE.sync_scope(due, question));
+        tokio::time::timeout_at(due, asked).await.unwrap_or(Err(ApiError::Timeout))
     }
 
     async fn run_whenever<T: Send + 'static>(

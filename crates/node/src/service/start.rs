@@ -4,18 +4,21 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use secateur_core::Plan;
 use secateur_store::{Daemon, PruneOutcome, StoreError, Workers};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Node, NodeFile, Reading, Rooms};
+use super::{LastPressing, Node, NodeFile, Reading, Rooms, pressure};
+use crate::agreed::foretell;
 use crate::blobs::Blobs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::error::NodeError;
 use crate::follow::{self, Standing};
+use crate::http::metrics::Metrics;
 use crate::rpc::Cache;
 use crate::security::{Guard, Token, check_bind, new_token};
 use crate::vault::Vault;
@@ -42,12 +45,19 @@ pub(crate) struct Service {
 /// Who hears of every prune tick.
 pub(crate) type Observer = Box<dyn FnMut(Result<&PruneOutcome, &StoreError>) + Send>;
 
+/// Which sockets may take any free port.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AnyPort {
+    pub(crate) http: bool,
+    pub(crate) grpc: bool,
+}
+
 /// What differs between those who start a service.
 pub(crate) struct Options {
     /// Who hears of prune ticks, beside the log.
     pub(crate) observe: Option<Observer>,
-    /// Any free port will do where the configured one is taken.
-    pub(crate) any_port: bool,
+    /// Whose port nobody named: any free one will do where the usual one is taken.
+    pub(crate) any_port: AnyPort,
 }
 
 impl Service {
@@ -73,12 +83,18 @@ impl Service {
         let blobs = blobs(&runtime, &data, config)?;
         let workers = Some(Workers::start(&data.store)?);
         let mut observe = options.observe;
-        let daemon = Some(Daemon::start(Arc::clone(&data.store), move |outcome| {
+        let metrics = Arc::<Metrics>::default();
+        let counted = Arc::clone(&metrics);
+        let heard = move |outcome: Result<&PruneOutcome, &StoreError>| {
             report(outcome);
+            if let Ok(outcome) = outcome {
+                counted.pruned(outcome);
+            }
             if let Some(observe) = &mut observe {
                 observe(outcome);
             }
-        })?);
+        };
+        let daemon = Some(Daemon::start_with(Arc::clone(&data.store), announce, heard)?);
         let node = Arc::new(Node {
             store: Arc::clone(&data.store),
             path: data.path.clone(),
@@ -86,15 +102,19 @@ impl Service {
             limits: config.limits,
             standing,
             beacon,
-            metrics: Arc::default(),
+            metrics,
             rpc: Cache::default(),
             vault: Vault::open(config)?,
             blobs,
             reading: Reading::new(&config.limits),
             rooms: Rooms::new(config.limits.answer_bytes),
+            pressing: LastPressing::default(),
+            backpressure: config.backpressure,
             stopping,
         });
-        let (http, grpc, file) = (sockets.http.1, sockets.grpc.1, sockets.node_file(own));
+        let store_id = data.store.header().store_id;
+        let (http, grpc, file) =
+            (sockets.http.1, sockets.grpc.1, sockets.node_file(own, &store_id));
         let mut tasks: Vec<Task> = Vec::new();
         let signals = {
             let _inside = runtime.enter();
@@ -106,6 +126,7 @@ impl Service {
                 let stopping = node.stopping.clone();
                 tasks.push(("blobs", tokio::spawn(async move { blobs.run(stopping).await })));
             }
+            tasks.push(("pressure log", tokio::spawn(pressure::run(Arc::clone(&node)))));
             follow_all(&node, config, (say, say_blobs), &mut tasks);
             signals
         };
@@ -216,24 +237,25 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn open(config: &Config, any_port: bool) -> Result<Self, anyhow::Error> {
+    fn open(config: &Config, any_port: AnyPort) -> Result<Self, anyhow::Error> {
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let local = match config.tls {
             Some(_) => Some((listen("http", here, false)?, listen("grpc", here, false)?)),
             None => None,
         };
-        let http = listen("http.addr", config.http, any_port)?;
-        let grpc = listen("grpc.addr", config.grpc, any_port)?;
+        let http = listen("http.addr", config.http, any_port.http)?;
+        let grpc = listen("grpc.addr", config.grpc, any_port.grpc)?;
         Ok(Self { http, grpc, local })
     }
 
     /// What commands on this machine must know.
-    fn node_file(&self, own: Token) -> NodeFile {
+    fn node_file(&self, own: Token, store_id: &[u8]) -> NodeFile {
         let (http, grpc) = match &self.local {
             Some(((_, http), (_, grpc))) => (*http, *grpc),
             None => (self.http.1, self.grpc.1),
         };
-        NodeFile { pid: std::process::id(), http, grpc, admin_token: own.0 }
+        let store_id = Some(alloy_primitives::hex::encode(store_id));
+        NodeFile { pid: std::process::id(), http, grpc, admin_token: own.0, store_id }
     }
 
     fn serve(
@@ -246,7 +268,8 @@ impl Sockets {
         let tls = config.tls.as_ref().map(http::tls::read).transpose()?;
         let mut serve = |http: Socket, grpc: Socket, files, tls| {
             tasks.push(("gRPC", tokio::spawn(grpc::serve(node, guard, grpc.0, files)?)));
-            tasks.push(("HTTP", tokio::spawn(http::serve(node, guard, http.0, tls)?)));
+            let origins = config.cors_origins.clone();
+            tasks.push(("HTTP", tokio::spawn(http::serve(node, guard, http.0, tls, origins)?)));
             Ok::<_, anyhow::Error>(())
         };
         serve(self.http, self.grpc, config.tls.as_ref(), tls)?;
@@ -301,6 +324,11 @@ async fn wait(
             (ended.unwrap_or_else(|_| Err(NodeError::ThreadDied(name).into())), Some(at))
         }
     }
+}
+
+/// The first prune that a store makes by itself, for the log, before it is made.
+fn announce(plan: &Plan) {
+    tracing::warn!("the first prune of this store cuts {}", foretell(plan));
 }
 
 /// What the prune daemon did, for the log.

@@ -60,8 +60,12 @@ pub(crate) const fn state(pressure: Pressure) -> &'static str {
     }
 }
 
-/// The same word in colour, where there is colour.
-pub(crate) fn styled_state(pressure: Pressure) -> String {
+/// The same word in colour, where there is colour; a full disk outranks the budget.
+pub(crate) fn styled_state(status: &PruneStatus) -> String {
+    if status.disk_full {
+        return style("DISK FULL").red().bold().to_string();
+    }
+    let pressure = status.pressure;
     let word = style(state(pressure));
     match pressure {
         Pressure { emergency: true, .. } => word.red().bold(),

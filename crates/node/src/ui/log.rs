@@ -2,9 +2,13 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
+use serde_json::json;
+
+use super::words;
 
 /// The bar that stands below the log now.
 static BELOW: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -17,8 +21,27 @@ pub(crate) fn is_json(json: bool) {
 }
 
 /// Whether people read the log.
-pub(super) fn is_for_people() -> bool {
+pub(crate) fn is_for_people() -> bool {
     !JSON.load(Ordering::Relaxed)
+}
+
+/// Whether the command line asks for a log that programs read. It is asked before the command line
+/// is understood, because a mistake in it is reported too.
+pub(crate) fn is_json_asked_for() -> bool {
+    std::env::args_os().any(|arg| arg == "--json-logs")
+}
+
+/// Writes what is no event of the log, an error at the end or a panic, in the shape of its lines.
+pub(crate) fn write_json(message: &str, exit_code: Option<u8>) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut fields = json!({ "message": message });
+    if let (Some(code), Some(fields)) = (exit_code, fields.as_object_mut()) {
+        fields.insert("exit_code".into(), code.into());
+    }
+    let timestamp = words::timestamp(now);
+    let line =
+        json!({ "timestamp": timestamp, "level": "ERROR", "fields": fields, "target": "secateur" });
+    writeln!(writer(), "{line}").unwrap_or_default();
 }
 
 /// Lines go above this bar from now on.

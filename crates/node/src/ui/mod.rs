@@ -31,6 +31,9 @@ impl Ui {
     ) -> Result<(), anyhow::Error> {
         if self.json {
             print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+        } else if !log::is_for_people() {
+            // One line, as those of the log are.
+            print(&format!("{}\n", serde_json::to_string(value)?))
         } else {
             print(&text())
         }

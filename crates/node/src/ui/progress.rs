@@ -34,12 +34,17 @@ impl Progress {
 
     /// Begins; in JSON nothing is shown.
     pub(crate) fn start(ui: Ui, what: &'static str) -> Self {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = std::io::stderr().is_terminal() && log::is_for_people();
         let bar = (terminal && !ui.json).then(|| {
             draw("{prefix} {bar:40} {human_pos} of {human_len} blocks, {eta} left")
                 .with_prefix(what)
         });
-        Self { what, bar, lines: !terminal && !ui.json, last_line: Instant::now() }
+        Self {
+            what,
+            bar,
+            lines: !terminal && !ui.json && log::is_for_people(),
+            last_line: Instant::now(),
+        }
     }
 
     /// Shows how far it is.

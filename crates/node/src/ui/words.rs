@@ -1,12 +1,19 @@
 //! Numbers, sizes and times as people read them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use secateur_core::{Hold, Report, SECONDS_PER_DAY, Strength, format_bytes};
+use secateur_core::{Hold, Pace, Report, SECONDS_PER_DAY, Strength, format_bytes, format_duration};
+use serde_json::json;
 
-/// The line from which on a node answers; scripts wait for it.
+use super::log;
+
+/// The line from which on a node answers; scripts wait for it. It is JSON where the log is.
 pub(crate) fn listening(http: SocketAddr, grpc: SocketAddr) -> String {
-    format!("listening http={http} grpc={grpc}\n")
+    if log::is_for_people() {
+        return format!("listening http={http} grpc={grpc}\n");
+    }
+    format!("{}\n", json!({ "event": "listening", "http": http, "grpc": grpc }))
 }
 
 /// A count with thousands set apart: `12,345`.
@@ -56,22 +63,26 @@ pub(crate) fn tenths(tenths: u64) -> String {
 
 /// A span of seconds in its two largest units.
 pub(crate) fn span(seconds: u64) -> String {
-    let (days, rest) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
-    let (hours, minutes, seconds) = (rest / 3600, rest % 3600 / 60, rest % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {seconds} s"),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        _ => format!("{} d {hours} h", count(days)),
-    }
+    format_duration(Duration::from_secs(seconds))
 }
 
 /// A moment in UTC: `2026-11-15 08:07:12 UTC`.
 pub(crate) fn moment(unix: u64) -> String {
+    let (day, time) = day_and_time(unix);
+    format!("{day} {time} UTC")
+}
+
+/// The same for programs: `2026-11-15T08:07:12Z`.
+pub(super) fn timestamp(unix: u64) -> String {
+    let (day, time) = day_and_time(unix);
+    format!("{day}T{time}Z")
+}
+
+fn day_and_time(unix: u64) -> (String, String) {
     let (year, month, day) = civil(unix / SECONDS_PER_DAY);
     let rest = unix % SECONDS_PER_DAY;
     let (hour, minute, second) = (rest / 3600, rest % 3600 / 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    (format!("{year:04}-{month:02}-{day:02}"), format!("{hour:02}:{minute:02}:{second:02}"))
 }
 
 /// Days since 1970 as a date of the Gregorian calendar. The year is taken to begin in March, so
@@ -99,6 +110,15 @@ pub(crate) const fn strength(strength: Strength) -> &'static str {
 /// What a hold lets go: `up to 12,345`, or `nothing`.
 pub(crate) fn allows(hold: &Hold) -> String {
     hold.limit.map_or_else(|| "nothing".into(), |limit| format!("up to {}", count(limit)))
+}
+
+/// What a tick cuts, beside what comes in between two of them.
+pub(crate) fn pace(pace: &Pace) -> Option<String> {
+    let cuts = format!("cuts {} at most", blocks(pace.blocks_per_tick?));
+    Some(match pace.blocks_between_ticks {
+        Some(come) => format!("{cuts}; {} are appended between two ticks", count(come)),
+        None => cuts,
+    })
 }
 
 /// A report in one line.
@@ -139,7 +159,7 @@ mod tests {
 
     #[test]
     fn spans_name_their_two_largest_units() {
-        let texts: Vec<String> = [7, 67, 3_667, 90_000].map(span).into();
-        assert_eq!(texts, ["7 s", "1 min 7 s", "1 h 1 min", "1 d 1 h"]);
+        let texts: Vec<String> = [7, 60, 67, 3_667, 90_000, 14 * 86_400].map(span).into();
+        assert_eq!(texts, ["7 s", "1 min", "1 min 7 s", "1 h 1 min", "1 d 1 h", "14 d"]);
     }
 }

@@ -1,92 +1,119 @@
-//! `/healthz`, `/readyz` and `/metrics` of the UTXO service, on a socket of its own that asks for no
-//! token and so listens on this machine only.
+//! `/healthz`, `/readyz` and `/metrics` of the UTXO service, through the doors and gates of a node's HTTP. And the open
+//! health: an address of its own where health answers without TLS and token, over HTTP and gRPC, and nothing else does.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
-use parking_lot::Mutex;
-use prometheus_client::encoding::text;
-use prometheus_client::registry::Registry;
+use secateur_proto::teranode::pruner::pruner_api_server::{PrunerApi, PrunerApiServer};
+use secateur_proto::teranode::pruner::{EmptyMessage, HealthResponse};
 use secateur_utxo::Standing;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tonic::Status;
+use tonic_health::server::HealthReporter;
 
+use super::board::Board;
+use crate::config::Config;
 use crate::http::metrics::Metrics;
+use crate::http::{Access, Doors, Protocols, Table, about, metrics_page, most_connections, tls};
+use crate::security::{Caller, Guard, Role};
 
-const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// How old the counts of a scrape may be.
-const FRESH: Duration = Duration::from_secs(5);
-/// A scrape waits no longer for new ones.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A question about health is no longer.
+const MAX_QUESTION_BYTES: usize = 1_024;
+/// What is said to those who may not read why.
+pub(crate) const NOT_READY: &str = "it is not ready; its log and `secateur utxo status` say why, and so does this call with a token";
 
-/// What the routes share: the service, once its records are open. Until then they tell that it lives and
-/// what it waits for, so that nobody ends it for being patient.
-#[derive(Default)]
-pub(super) struct Board {
-    up: OnceLock<Shown>,
-    waits_for: Mutex<Option<String>>,
+/// What the servers of HTTP need.
+pub(super) struct HttpServers<'a> {
+    pub(super) config: &'a Config,
+    pub(super) guard: &'a Arc<Guard>,
+    pub(super) calls: &'a Arc<Metrics>,
+    pub(super) board: &'a Arc<Board>,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
-impl Board {
-    /// Says what is waited for.
-    pub(super) fn wait(&self, reason: String) {
-        *self.waits_for.lock() = Some(reason);
+/// An open socket.
+pub(super) struct HttpSocket {
+    listener: TcpListener,
+    pub(super) address: SocketAddr,
+}
+
+impl HttpSocket {
+    /// Listens on the address of a key.
+    pub(super) async fn open(key: &str, address: SocketAddr) -> Result<Self, anyhow::Error> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("{key} = {address} cannot be listened on"))?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+}
+
+impl HttpServers<'_> {
+    fn access(&self, address: SocketAddr) -> Arc<Access> {
+        let Self { config, guard, calls, .. } = self;
+        let origins = config.cors_origins.clone();
+        Arc::new(Access::new(address, guard, calls, &config.limits, origins))
     }
 
-    /// From now on the service is shown.
-    pub(super) fn show(&self, shown: Shown) {
-        // It comes up once.
-        drop(self.up.set(shown));
+    fn doors(&self, router: Router, tls: Option<tls::Tls>) -> Doors {
+        let most = most_connections(&self.config.limits);
+        Doors::new(Arc::clone(self.calls), self.stopping.clone(), router, tls, most)
     }
-}
 
-/// A service that is up.
-pub(super) struct Shown {
-    pub(super) standing: watch::Receiver<Standing>,
-    pub(super) registry: Registry,
-    pub(super) calls: Arc<Metrics>,
-    pub(super) refresh: Box<dyn Fn() -> Refreshing + Send + Sync>,
-    pub(super) refreshed: Mutex<Option<Instant>>,
-}
+    /// `utxo.http`, until the service stops.
+    pub(super) fn http(
+        &self,
+        socket: HttpSocket,
+    ) -> Result<impl Future<Output = Result<(), anyhow::Error>> + Send + 'static, anyhow::Error>
+    {
+        let tls = self.config.tls.as_ref().map(tls::read).transpose()?;
+        let routes = Table::default()
+            .get("/healthz", Role::Open, about::ALIVE, live)
+            .get("/readyz", Role::Open, about::READY, ready)
+            .get("/metrics", Role::Read, about::METRICS, scrape);
+        let doors = self.doors(routes.router(&self.access(socket.address), self.board), tls);
+        Ok(async move {
+            doors.serve(socket.listener).await;
+            Ok(())
+        })
+    }
 
-type Refreshing = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Opens the socket.
-pub(super) async fn listen(
-    address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), anyhow::Error> {
-    let socket = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("utxo.http = {address} cannot be listened on"))?;
-    let address = socket.local_addr()?;
-    Ok((socket, address))
-}
-
-/// Serves until it is told to stop.
-pub(super) async fn serve(
-    socket: TcpListener,
-    board: Arc<Board>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), anyhow::Error> {
-    let routes = Router::new()
-        .route("/healthz", get(live))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(scrape))
-        .with_state(board);
-    let stopped = async move {
-        drop(stop.wait_for(|stop| *stop).await);
-    };
-    let served = axum::serve(socket, routes).with_graceful_shutdown(stopped).await;
-    served.context("serving the UTXO service's HTTP")
+    /// `utxo.open_health`, until the service stops, and who is told of the health of gRPC's services.
+    pub(super) fn open_health(
+        &self,
+        socket: HttpSocket,
+    ) -> (impl Future<Output = Result<(), anyhow::Error>> + Send + 'static, HealthReporter) {
+        let routes = Table::default().get("/healthz", Role::Open, about::ALIVE, live).get(
+            "/readyz",
+            Role::Open,
+            about::READY,
+            ready,
+        );
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let pruner = PrunerApiServer::new(OpenHealth(Arc::clone(self.board)));
+        let router = routes
+            .router(&self.access(socket.address), self.board)
+            .route_service(
+                "/pruner.PrunerAPI/{method}",
+                pruner.max_decoding_message_size(MAX_QUESTION_BYTES),
+            )
+            .route_service(
+                "/grpc.health.v1.Health/{method}",
+                health.max_decoding_message_size(MAX_QUESTION_BYTES),
+            );
+        let doors = self.doors(router, None).speaking(Protocols::Both);
+        let served = async move {
+            doors.serve(socket.listener).await;
+            Ok(())
+        };
+        (served, reporter)
+    }
 }
 
 async fn live() -> Response {
@@ -94,14 +121,12 @@ async fn live() -> Response {
     Json(serde_json::json!({ "alive": true, "version": version })).into_response()
 }
 
-async fn ready(State(board): State<Arc<Board>>) -> Response {
-    let standing = match board.up.get() {
-        Some(shown) => shown.standing.borrow().clone(),
-        None => Standing { not_ready: Some(starting(&board)), ..Standing::default() },
-    };
-    let Standing { head, persisted, processed, not_ready, .. } = standing;
+/// Whether the service is ready. Why it is not may name files and addresses.
+async fn ready(State(board): State<Arc<Board>>, Extension(caller): Extension<Caller>) -> Response {
+    let Standing { head, persisted, processed, not_ready, .. } = board.standing();
     let status = if not_ready.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let reasons: Vec<String> = not_ready.into_iter().collect();
+    let told = |reason| if caller.may_read_causes() { reason } else { NOT_READY.to_owned() };
+    let reasons: Vec<String> = not_ready.into_iter().map(told).collect();
     let answer = serde_json::json!({
         "ready": reasons.is_empty(),
         "reasons": reasons,
@@ -112,35 +137,25 @@ async fn ready(State(board): State<Arc<Board>>) -> Response {
     (status, Json(answer)).into_response()
 }
 
-/// Why nothing is shown yet.
-fn starting(board: &Board) -> String {
-    match &*board.waits_for.lock() {
-        Some(reason) => format!("the UTXO records are waited for: {reason}"),
-        None => "the UTXO records are being opened".into(),
+async fn scrape(State(board): State<Arc<Board>>, headers: HeaderMap) -> Response {
+    match board.page().await {
+        Some(Ok(page)) => metrics_page(page, &headers),
+        Some(Err(_)) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, board.starting()).into_response(),
     }
 }
 
-async fn scrape(State(board): State<Arc<Board>>) -> Response {
-    let Some(shown) = board.up.get() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, starting(&board)).into_response();
-    };
-    let stale = {
-        let mut refreshed = shown.refreshed.lock();
-        let stale = refreshed.is_none_or(|at| at.elapsed() >= FRESH);
-        if stale {
-            // Whoever scrapes meanwhile is told what is known.
-            *refreshed = Some(Instant::now());
-        }
-        stale
-    };
-    if stale && timeout(PATIENCE, (shown.refresh)()).await.is_err() {
-        tracing::debug!("counting UTXO records takes long; the last counts are told");
-    }
-    let mut body = String::new();
-    let written =
-        shown.calls.write(&mut body).and_then(|()| text::encode(&mut body, &shown.registry));
-    match written {
-        Ok(()) => ([(CONTENT_TYPE, KIND)], body).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+/// `HealthGRPC` where anybody may ask it.
+struct OpenHealth(Arc<Board>);
+
+#[tonic::async_trait]
+impl PrunerApi for OpenHealth {
+    async fn health_grpc(
+        &self,
+        _: tonic::Request<EmptyMessage>,
+    ) -> Result<tonic::Response<HealthResponse>, Status> {
+        let ok = self.0.standing().not_ready.is_none();
+        let details = if ok { "it keeps up" } else { NOT_READY };
+        Ok(tonic::Response::new(HealthResponse { ok, details: details.to_owned() }))
     }
 }

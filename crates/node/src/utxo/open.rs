@@ -26,7 +26,7 @@ use crate::security::Guard;
 const OPENING: Duration = Duration::from_secs(10);
 
 type Work = Pin<Box<dyn Future<Output = Result<(), UtxoError>> + Send>>;
-type Refresh = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+pub(super) type Refresh = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Records that are open, and their pruner.
 pub(crate) struct Opened {
@@ -105,7 +105,13 @@ async fn with_store<S: UtxoStore>(
             }
         });
     }
-    let assembly = settings.assembly.as_ref().map(ChainAssembly::new).transpose()?;
+    let api_key = settings.api_key()?;
+    let keyed = |options: &teranode::ChainOptions| teranode::ChainOptions {
+        api_key: api_key.clone(),
+        ..options.clone()
+    };
+    let assembly = settings.assembly.as_ref().map(keyed);
+    let assembly = assembly.as_ref().map(ChainAssembly::new).transpose()?;
     let assembly = assembly.map(|assembly| Arc::new(assembly) as Arc<dyn Assembly>);
     let pruner =
         Pruner::new(store, files, settings.pruner.clone(), assembly, Arc::clone(&metrics))?;
@@ -133,7 +139,7 @@ async fn with_store<S: UtxoStore>(
             }
             .boxed()
         }),
-        work: work(service, settings.chain.clone(), stop).boxed(),
+        work: work(service, settings.chain.as_ref().map(keyed), stop).boxed(),
     })
 }
 

@@ -9,14 +9,15 @@ use parking_lot::Mutex;
 use secateur_utxo::UtxoError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tonic_health::server::HealthReporter;
 
+use super::board::{Board, Shown};
 use super::open::Opening;
 use super::{Opened, Place, http, open};
 use crate::config::Config;
 use crate::error::NodeError;
-use crate::grpc::utxo::{Serving, serve as serve_grpc};
+use crate::grpc::utxo::{Serving, serve as serve_grpc, tell_health};
 use crate::http::metrics::Metrics;
-use crate::indexer::check_local;
 use crate::security::{Guard, check_address, new_token};
 use crate::service::{NodeFile, listen};
 
@@ -25,23 +26,40 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 /// How long the parts of the service may take to end.
 const GRACE: Duration = Duration::from_secs(45);
 
+/// Where the service listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) open_health: Option<SocketAddr>,
+}
+
 /// Serves until it is told to stop. `told` hears where it listens.
 pub(crate) async fn serve(
     config: &Config,
     place: &Place,
     stop: watch::Receiver<bool>,
-    told: impl FnOnce(SocketAddr, SocketAddr) -> Result<(), anyhow::Error>,
+    told: impl FnOnce(Addresses) -> Result<(), anyhow::Error>,
 ) -> Result<(), anyhow::Error> {
     check_address(config, "utxo.listen", config.utxo.listen)?;
-    check_local("utxo.http", config.utxo.http)?;
+    check_address(config, "utxo.http", config.utxo.http)?;
     secateur_archive::install_tls_provider();
     let own = new_token()?;
     let guard = Arc::new(Guard::new(config, &place.directory, &own)?);
-    let (http_socket, http) = http::listen(config.utxo.http).await?;
     let (all_stop, stopping) = watch::channel(false);
     let mut tasks: JoinSet<Result<(), anyhow::Error>> = JoinSet::new();
-    let board: Arc<http::Board> = Arc::default();
-    tasks.spawn(http::serve(http_socket, Arc::clone(&board), stopping.clone()));
+    let (board, calls): (Arc<Board>, Arc<Metrics>) = (Arc::default(), Arc::default());
+    let serving = http::HttpServers {
+        config,
+        guard: &guard,
+        calls: &calls,
+        board: &board,
+        stopping: stopping.clone(),
+    };
+    let socket = http::HttpSocket::open("utxo.http", config.utxo.http).await?;
+    let http = socket.address;
+    tasks.spawn(serving.http(socket)?);
+    let open_health = open_health(&serving, &mut tasks).await?;
     // One that a crash left behind leads nowhere.
     NodeFile::remove(&place.directory);
     let waiting = Waiting { board: &board, http };
@@ -50,9 +68,8 @@ pub(crate) async fn serve(
     let Opened { routes, standing, registry, refresh, work, line: _ } = opened;
     // Only now: whoever calls before is refused at once, and does not wait for an answer.
     let sockets = Sockets::open(config)?;
-    let calls: Arc<Metrics> = Arc::default();
     let grpc = sockets.public.1;
-    board.show(http::Shown {
+    board.show(Shown {
         standing: standing.clone(),
         registry,
         calls: Arc::clone(&calls),
@@ -64,6 +81,7 @@ pub(crate) async fn serve(
         http,
         grpc: sockets.for_commands(),
         admin_token: own.0,
+        store_id: None,
     };
     for (socket, tls) in sockets.all(config) {
         let serving = Serving {
@@ -75,13 +93,35 @@ pub(crate) async fn serve(
         };
         tasks.spawn(serve_grpc(serving, routes(), socket, tls)?);
     }
+    let health = open_health.as_ref().map(|(address, _)| *address);
+    if let Some((_, reporter)) = open_health {
+        let (standing, stopping) = (standing.clone(), stopping.clone());
+        tasks.spawn(async move {
+            tell_health(reporter, standing, stopping).await;
+            Ok(())
+        });
+    }
     tasks.spawn(async move { work.await.map_err(Into::into) });
     file.write(&place.directory)?;
     tracing::info!(%grpc, %http, directory = %place.directory.display(), "the UTXO service is up");
-    told(grpc, http)?;
+    told(Addresses { grpc, http, open_health: health })?;
     let ended = run(&mut tasks, stop, &all_stop).await;
     NodeFile::remove(&place.directory);
     ended
+}
+
+/// Serves health in the clear, where that is configured: its address, and who is told of the health.
+async fn open_health(
+    serving: &http::HttpServers<'_>,
+    tasks: &mut JoinSet<Result<(), anyhow::Error>>,
+) -> Result<Option<(SocketAddr, HealthReporter)>, anyhow::Error> {
+    let Some(address) = serving.config.utxo.open_health else { return Ok(None) };
+    let socket = http::HttpSocket::open("utxo.open_health", address).await?;
+    let address = socket.address;
+    let (served, reporter) = serving.open_health(socket);
+    tasks.spawn(served);
+    tracing::info!(%address, "health answers here without TLS and token");
+    Ok(Some((address, reporter)))
 }
 
 /// Waits until it is told to stop or a part ends by itself, then ends all of them.
@@ -112,7 +152,7 @@ async fn run(
 
 /// Where is told what is waited for.
 struct Waiting<'a> {
-    board: &'a http::Board,
+    board: &'a Board,
     http: SocketAddr,
 }
 

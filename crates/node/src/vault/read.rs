@@ -4,15 +4,16 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use secateur_archive::{ArchiveError, Check, Manifest};
 use secateur_core::{Block, BlockHash, Height, Locator, Part, TxId, receipts, tx_index};
 use secateur_store::ground::disk::DiskStore;
+use tokio::time::Instant;
 
 use super::frames::Origin;
 use super::{Vault, failed};
-use crate::service::ApiError;
+use crate::service::{ApiError, due};
 
 /// Blocks that a lookup by hash looks through at most, where only a range is known.
 const MOST_SEARCHED: u64 = 4_096;
@@ -61,7 +62,7 @@ impl Vault {
         height: Height,
     ) -> Result<Option<Archived>, ApiError> {
         let _asking = self.ask()?;
-        self.read(store, height, Instant::now() + self.patience)
+        self.read(store, height, self.deadline())
     }
 
     /// A cut block by its hash; none if nothing says where it was.
@@ -89,7 +90,19 @@ impl Vault {
     fn ask(&self) -> Result<Asking<'_>, ApiError> {
         let before = self.reading.fetch_add(1, Ordering::AcqRel);
         let asking = Asking(&self.reading);
-        if before >= self.most_reading { Err(ApiError::Overloaded) } else { Ok(asking) }
+        if before < self.most_reading {
+            return Ok(asking);
+        }
+        let provider = self.archive.provider().to_owned();
+        Err(ApiError::ArchiveBusy { provider, asking: self.most_reading })
+    }
+
+    /// How long the archive is waited for: a little less long than the caller waits, who then learns
+    /// that the archive is silent, and not that the request asked for too much.
+    fn deadline(&self) -> Instant {
+        let own = Instant::now() + self.patience;
+        let before = |due: Instant| due.checked_sub(self.patience / 10).unwrap_or(due);
+        due().map_or(own, |due| before(due).min(own))
     }
 
     fn search(
@@ -99,7 +112,7 @@ impl Vault {
         wanted: impl Fn(&Archived) -> bool,
     ) -> Result<Option<Archived>, ApiError> {
         let _asking = self.ask()?;
-        let deadline = Instant::now() + self.patience;
+        let deadline = self.deadline();
         let heights = traces.into_iter().flat_map(Iterator::rev);
         for (height, looked) in heights.zip(0..) {
             if looked >= MOST_SEARCHED {
@@ -129,10 +142,12 @@ impl Vault {
         let (origin, block) = if let Some(kept) = kept {
             kept
         } else {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let loading =
-                async { tokio::time::timeout(left, self.load(chain_id, &part, height)).await };
-            let loaded = Self::wait(loading)?.map_err(|_| ApiError::Timeout)?;
+            let began = Instant::now();
+            let loading = async {
+                tokio::time::timeout_at(deadline, self.load(chain_id, &part, height)).await
+            };
+            let waited = deadline.saturating_duration_since(began);
+            let loaded = Self::wait(loading)?.map_err(|_| self.silent(waited, &part))?;
             let (origin, blocks) = loaded.map_err(|error| failed(&error))?;
             self.frames.lock().keep(origin.clone(), &blocks);
             let block = blocks.into_iter().find(|block| block.meta.height == height);
@@ -140,6 +155,18 @@ impl Vault {
             (origin, block)
         };
         recomputed(origin, chain_id, block).map(Some)
+    }
+
+    fn silent(&self, waited: Duration, part: &Part) -> ApiError {
+        let provider = self.archive.provider().to_owned();
+        let what = if waited.is_zero() {
+            "was not asked, because no time was left".to_owned()
+        } else {
+            let seconds = waited.as_secs() + u64::from(waited.subsec_nanos() > 0);
+            format!("did not answer within {seconds} s")
+        };
+        tracing::warn!(key = part.locator.key, "the archive {provider} {what}");
+        ApiError::ArchiveSilent { provider, what }
     }
 
     /// The blocks of the frame that holds a block. They link to one another; nothing else is known

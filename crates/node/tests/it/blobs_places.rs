@@ -58,7 +58,7 @@ async fn a_node_whose_copies_are_in_a_bucket_archives_prunes_and_serves_from_the
     let node = BlobNode::start(&place.path().join("data"), &text).await;
     node.decide(parts(&proposal(1, &me.id, &[0, 1]))).await.unwrap();
     node.finalize(1).await;
-    let failed = "secateur_blob_archival_attempts_total{result=\"failed\"}";
+    let failed = "secateur_blob_archival_attempts_total{result=\"err\"}";
     until("both attempts failed", || node.metric(failed) >= 2.0).await;
     assert_eq!(node.status(1)["hold"], "not_archived");
     bucket.healthy();

@@ -82,7 +82,7 @@ async fn two_copies_are_made_where_two_are_wanted_and_every_number_is_told_by_it
     std::fs::write(&second, "a file").unwrap();
     node.decide(parts(&proposal(7, &me.id, &[0, 1]))).await.unwrap();
     node.decide(parts(&proposal(9, &me.id, &[]))).await.unwrap();
-    becomes(&node, "blob_archival_attempts_total{result=\"failed\"}", |found| found >= 2.0).await;
+    becomes(&node, "blob_archival_attempts_total{result=\"err\"}", |found| found >= 2.0).await;
     let is = |name: &str, wanted: f64| {
         let found = node.metric(&format!("secateur_{name}"));
         assert!((found - wanted).abs() < 0.1, "{name} is {found} and not {wanted}");

@@ -84,6 +84,32 @@ fn settings_that_are_wrong_are_named_and_nothing_is_started() {
     assert!(!place.path().join("data/sidecars").exists());
 }
 
+/// Private uploads are stored in the customer's bucket alone; the gateway does not resolve them. A node that used
+/// them uploaded every blob, never read one back, and archived nothing.
+#[test]
+fn private_uploads_are_refused_at_config_check_with_the_reason() {
+    let place = tempfile::tempdir().unwrap();
+    let me = Validator::new(place.path(), 1);
+    let load = |keys: &str| {
+        settings(place.path(), "", &[&me])
+            + "[[sidecar.providers]]\nkind = \"load-s3-agent\"\nname = \"load\"\n\
+               agent = \"http://127.0.0.1:1\"\ngateway = \"http://127.0.0.1:1\"\n"
+            + keys
+    };
+    let file = place.path().join("load.toml");
+    let check = |keys: &str| {
+        std::fs::write(&file, load(keys)).unwrap();
+        let words = format!("config check --config {}", file.display());
+        run(&place.path().join("data"), &words)
+    };
+    check("").ends(0);
+    for keys in ["bucket = \"mine\"\n", "bucket = \"mine\"\nfolder = \"a\"\n", "folder = \"a\"\n"] {
+        let refused = check(keys).ends(2).complains("bucket and folder of load");
+        assert!(refused.err.contains("no copy could be read back"), "{refused:#?}");
+        assert!(refused.err.contains("kind = \"s3\""), "{refused:#?}");
+    }
+}
+
 #[test]
 fn the_example_of_the_documentation_works_as_it_stands() {
     let place = tempfile::tempdir().unwrap();

@@ -82,3 +82,39 @@ async fn the_command_that_fetches_a_blob_works_as_it_is_printed() {
         says(&fetched, &["hashes right"]);
     }
 }
+
+/// `blob retry` on a node that signs for nothing said "archived again at once"; on a directory it put jobs into the
+/// queue whatever the configuration said. Nothing would ever have taken them out. Both ask now whether this node
+/// may sign, before anything is queued.
+#[tokio::test]
+async fn a_retry_where_nobody_can_sign_is_refused_and_queues_nothing() {
+    let place = tempdir().unwrap();
+    let (data, me) = (place.path().join("data"), Validator::new(place.path(), 1));
+    let other = Validator::new(place.path(), 2);
+    let node = BlobNode::start(&data, &settings(place.path(), "", &[&me, &other])).await;
+    node.decide(parts(&proposal(1, &me.id, &[0]))).await.unwrap();
+    let no_name = "no name and no key to sign with; nothing was queued";
+    beside(&node, &data, "blob retry 1").await.ends(11).complains(no_name);
+    assert!(node.status(1)["blobs"][0]["job"].is_null());
+    node.stop().await;
+    let config = format!("--config {}", data.with_extension("toml").display());
+    for words in [String::new(), config.clone()] {
+        let refused = run(&data, &format!("blob retry 1 {words}")).ends(11).complains(no_name);
+        assert!(refused.err.contains("sidecar.identity"), "{refused:#?}");
+    }
+    // A validator that did not propose the height, and may not stand in for the one that did.
+    let file = place.path().join("other.toml");
+    std::fs::write(&file, settings(place.path(), &other.is_me(), &[&me, &other])).unwrap();
+    let words = format!("blob retry 1 --config {}", file.display());
+    run(&data, &words).ends(11).complains("lets only the proposer sign");
+    let status = run(&data, &format!("blob status 1 {config} --json")).ends(0);
+    assert!(
+        status.out.contains("\"job\": null") || status.out.contains("\"job\":null"),
+        "{status:#?}"
+    );
+    // The proposer may.
+    let file = place.path().join("me.toml");
+    std::fs::write(&file, settings(place.path(), &me.is_me(), &[&me, &other])).unwrap();
+    let queued = run(&data, &format!("blob retry 1 --config {}", file.display())).ends(0);
+    says(&queued, &["1 blob of height 1: archived again as soon as the node runs"]);
+}

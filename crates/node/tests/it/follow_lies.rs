@@ -198,8 +198,7 @@ fn is_survived(manner: Manner, words: &str) {
     Wallet::default().every_kind(&anvil);
     node.wait(words, |line| line.to_string().contains(words));
     proxy.set(Manner::Honest);
-    node.says("the trouble is over");
-    node.catches_up(&anvil);
+    node.recovers(&anvil);
     node.stop();
     for height in 0..=anvil.head() {
         assert_eq!(stored_hash(data.path(), height), Some(anvil.hash(height)));

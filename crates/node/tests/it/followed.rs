@@ -1,5 +1,6 @@
 //! A node that follows a source, watched through its log.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -48,7 +49,7 @@ impl Followed {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // What is not logged was printed: the error at the end.
+                // A line that is not JSON stays a text, and fails the test that meets it.
                 let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
                 if send.send(value).is_err() {
                     break;
@@ -65,6 +66,7 @@ impl Followed {
         loop {
             match self.log.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
+                    assert!(line.is_object(), "not JSON: {line}");
                     self.seen.push(line.clone());
                     if wanted(&line) {
                         return line;
@@ -82,6 +84,21 @@ impl Followed {
         self.wait(text, |line| message(line).contains(text))
     }
 
+    /// Where it answers over HTTP and gRPC, as its `node.json` says.
+    #[track_caller]
+    pub fn addresses(&self, data: &Path) -> (String, String) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let text = std::fs::read_to_string(data.join("node.json")).unwrap_or_default();
+            if let Ok(file) = serde_json::from_str::<Value>(&text) {
+                let address = |name: &str| file[name].as_str().unwrap().to_owned();
+                return (address("http"), address("grpc"));
+            }
+            assert!(Instant::now() < until, "it does not come up: {:#?}", self.seen);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until its newest block is this one.
     #[track_caller]
     pub fn reaches(&mut self, height: u64, hash: &str) {
@@ -97,6 +114,22 @@ impl Followed {
     pub fn catches_up(&mut self, anvil: &Anvil) {
         let head = anvil.head();
         self.reaches(head, &anvil.hash(head));
+    }
+
+    /// Waits until it has said that its trouble is over, and until it has everything of a source. Either
+    /// may come first: an answer ends silence, and only a whole round ends what is deeper.
+    #[track_caller]
+    pub fn recovers(&mut self, anvil: &Anvil) {
+        let head = anvil.head();
+        let hash = anvil.hash(head);
+        let (over, here) = (Cell::new(false), Cell::new(false));
+        self.wait("end of the trouble, and everything of the source", |line| {
+            let fields = &line["fields"];
+            over.set(over.get() || message(line).contains("the trouble is over"));
+            let is_here = message(line) == "here" && fields["head"] == head;
+            here.set(here.get() || (is_here && same(&fields["hash"], &hash)));
+            over.get() && here.get()
+        });
     }
 
     /// What it said so far, in one text.
@@ -118,7 +151,7 @@ impl Followed {
     /// Waits for an end of its own accord.
     #[track_caller]
     pub fn ends(mut self, code: i32) -> String {
-        self.wait("end", Value::is_string);
+        self.wait("end", |line| line["fields"]["exit_code"] == code);
         let ended = self.child.wait().unwrap().code();
         // The log is whole once its reader is done.
         self.seen.extend(self.log.iter());

@@ -107,7 +107,13 @@ impl Clients {
         let mut admin = self.admin.clone();
         admin.set_pruning(pb::SetPruningRequest { enabled: false }).await.unwrap();
         self.policy(&[("retain_blocks", &keep.to_string())]).await;
-        while admin.prune(pb::PruneRequest { max_ops: 0 }).await.unwrap().into_inner().more {}
+        while admin
+            .prune(pb::PruneRequest { max_ops: 0, to: None })
+            .await
+            .unwrap()
+            .into_inner()
+            .more
+        {}
         self.status().await.pruned_before_block.unwrap()
     }
 

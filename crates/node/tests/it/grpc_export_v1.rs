@@ -1,6 +1,6 @@
 //! `secateur.export.v1`, rule by rule, through a real socket.
 
-use secateur_core::{Block, Payloads};
+use secateur_core::{Block, MAX_SEGMENT_LEN, Payloads};
 use secateur_proto::export::v1::{Cursor, ExportBlocksResponse, GetHeadRequest, export_error};
 use tonic::Code;
 
@@ -51,7 +51,7 @@ fn take(into: &mut Whole, asked: Cursor, max_bytes: u32, reply: &ExportBlocksRes
 }
 
 /// Reads from the oldest block to the head with budgets as they come.
-async fn reassemble(clients: &Clients, first: u64, mut budget: impl FnMut() -> u32) -> Whole {
+pub async fn reassemble(clients: &Clients, first: u64, mut budget: impl FnMut() -> u32) -> Whole {
     let mut into = Whole::new();
     let mut at = None;
     loop {
@@ -177,8 +177,8 @@ async fn a_prune_between_two_pulls_is_told_with_the_boundary() {
 }
 
 #[tokio::test]
-async fn segments_of_eight_mebibytes_come_whole() {
-    const FULL: usize = 8 << 20;
+async fn segments_of_the_longest_length_come_whole() {
+    const FULL: usize = MAX_SEGMENT_LEN as usize;
     let mut full = block(0, FULL, 0);
     let id = crate::grpc::tx_of(0, 0);
     let receipt = Dice(1).bytes(FULL - 36);

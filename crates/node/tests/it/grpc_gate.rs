@@ -89,6 +89,59 @@ async fn a_token_that_may_read_may_read_and_nothing_else() {
     tokio::task::spawn_blocking(|| node.stop()).await.unwrap();
 }
 
+/// Every call of the administration, by its answer to a token. Only the acknowledgements are let in
+/// with a consumer's token; then they are judged by the store like anyone's.
+#[tokio::test]
+async fn a_consumers_token_acknowledges_over_grpc_and_every_other_change_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let consumer = "c".repeat(64);
+    write_private(&place.path().join("consumer"), &format!("{consumer}\n"));
+    let path = place.path().join("consumer").display().to_string();
+    let text = format!("[auth]\nconsumer_tokens = \"{path}\"\n");
+    let node = Node::start(&place.path().join("data"), &config(place.path(), &text));
+    let admin = Clients::to(&node, Some(&node.token)).await;
+    let nobody = Clients::to(&node, None).await;
+    let consumer = Clients::to(&node, Some(&consumer)).await;
+    admin.append(&chain(0..=9, 100, 0)).await;
+    let named = |name: &str| pb::RegisterConsumerRequest {
+        name: name.into(),
+        strength: pb::Strength::Hard.into(),
+    };
+    admin.admin.clone().register_consumer(named("index")).await.unwrap();
+
+    assert_eq!(code(read(&nobody).await), Code::Unauthenticated, "any token file closes reading");
+    assert_eq!(code(read(&consumer).await), Code::Ok);
+    let ack = pb::AckExportedRequest { consumer: "index".into(), block_number: 7 };
+    let acked = consumer.admin.clone().ack_exported(ack.clone()).await.unwrap().into_inner();
+    assert_eq!(acked.acked, 7);
+    assert_eq!(
+        nobody.admin.clone().ack_exported(ack).await.unwrap_err().code(),
+        Code::Unauthenticated
+    );
+    // Let in, and refused for what it says: an empty part is none.
+    let part = pb::AckArchivedRequest::default();
+    let judged = consumer.admin.clone().ack_archived(part).await.unwrap_err();
+    assert_eq!(judged.code(), Code::InvalidArgument, "{judged:?}");
+
+    let mut calls = consumer.admin.clone();
+    let refused = [
+        calls.append(append_request(&chain(10..=10, 100, 0))).await.err(),
+        calls.queue_transactions(pb::QueueTransactionsRequest::default()).await.err(),
+        calls.set_finalized(pb::SetFinalizedRequest::default()).await.err(),
+        calls.rollback(pb::RollbackRequest::default()).await.err(),
+        calls.set_policy(pb::SetPolicyRequest::default()).await.err(),
+        calls.set_pruning(pb::SetPruningRequest { enabled: true }).await.err(),
+        calls.prune(pb::PruneRequest::default()).await.err(),
+        calls.register_consumer(named("another")).await.err(),
+        calls.remove_consumer(pb::RemoveConsumerRequest { name: "index".into() }).await.err(),
+        calls.verify(pb::VerifyRequest {}).await.err(),
+    ];
+    for status in refused {
+        assert_eq!(status.expect("it was done").code(), Code::PermissionDenied);
+    }
+    tokio::task::spawn_blocking(|| node.stop()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_method_that_no_table_names_is_not_there() {
     let rig = Rig::start("").await;

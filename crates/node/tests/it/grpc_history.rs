@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use secateur_core::Block;
+use secateur_core::{Block, MAX_SEGMENT_LEN};
 use secateur_proto::history::v1::explain_block_response::Story;
 use secateur_proto::history::v1::history_error::Reason;
 use secateur_proto::history::v1::queue_transactions_response::queued::State;
@@ -195,13 +195,38 @@ async fn an_append_is_whole_or_nothing_and_says_what_does_not_fit() {
     }
     let mut torn = chain(12..=13, 100, 1);
     torn[1].payloads.tx_index.pop();
-    let over = vec![block(12, (8 << 20) + 1, 0)];
+    let over = vec![block(12, MAX_SEGMENT_LEN as usize + 1, 0)];
     let many: Vec<Block> = chain(12..=12 + 1_024, 0, 0);
     for blocks in [&torn, &over, &many, &Vec::new()] {
         let error = admin.append(append_request(blocks)).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
     }
     assert_eq!(rig.clients.status().await.head, Some(11));
+}
+
+/// Such a block was kept, and could never be read, indexed or verified.
+#[tokio::test]
+async fn a_block_without_payloads_is_refused_where_its_codec_needs_them() {
+    let bare = |payloads| pb::Block { payloads, ..wire(&chain(0..=0, 0, 0)[0]) };
+    let (absent, empty) = (bare(None), bare(Some(pb::Payloads::default())));
+    for (config, absent_is_taken, empty_is_taken) in [
+        ("", false, true),
+        ("[chain]\ncodec = \"evm\"\n", false, false),
+        ("[chain]\ncodec = \"kasane\"\n", false, false),
+        ("[chain]\ncodec = \"opaque\"\n", true, true),
+    ] {
+        for (block, is_taken) in [(&absent, absent_is_taken), (&empty, empty_is_taken)] {
+            let rig = Rig::configured(config).await;
+            let request = pb::AppendRequest { blocks: vec![block.clone()] };
+            let answer = rig.clients.admin.clone().append(request).await;
+            assert_eq!(answer.is_ok(), is_taken, "{config}: {answer:?}");
+            if let Err(error) = answer {
+                assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+                assert!(error.message().contains("nothing was written"), "{error:?}");
+                assert_eq!(rig.clients.status().await.head, None);
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -235,6 +260,23 @@ async fn a_policy_changes_whole_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_prune_cuts_nothing_above_the_block_that_was_named() {
+    let rig = Rig::with(&chain(0..=49, 500, 1)).await;
+    let mut admin = rig.clients.admin.clone();
+    admin.set_pruning(pb::SetPruningRequest { enabled: false }).await.unwrap();
+    rig.clients.policy(&[("retain_blocks", "5")]).await;
+    let plan = rig.clients.history.clone().get_plan(pb::GetPlanRequest {}).await.unwrap();
+    let plan = plan.into_inner();
+    assert_eq!((plan.last, plan.blocks_per_tick), (Some(44), Some(50_000)), "{plan:?}");
+    let prune = pb::PruneRequest { max_ops: 0, to: Some(20) };
+    let pruned = admin.prune(prune).await.unwrap().into_inner();
+    assert_eq!((pruned.blocks, pruned.more), (21, false));
+    assert_eq!(pruned.stop.unwrap().reason, "limit");
+    let status = rig.clients.status().await;
+    assert_eq!((status.pruned_before_block, status.retention_behind_blocks), (Some(20), Some(24)));
+}
+
+#[tokio::test]
 async fn a_hard_consumer_holds_pruning_back_until_it_has_what_it_wants() {
     let rig = Rig::with(&chain(0..=49, 500, 1)).await;
     let mut admin = rig.clients.admin.clone();
@@ -257,7 +299,7 @@ async fn a_hard_consumer_holds_pruning_back_until_it_has_what_it_wants() {
     let plan = plan.into_inner();
     assert_eq!((plan.first, plan.last, plan.blocks), (Some(0), Some(19), 20));
     assert_eq!(plan.binding_hold.as_deref(), Some("export:indexer"));
-    let pruned = admin.prune(pb::PruneRequest { max_ops: 0 }).await.unwrap().into_inner();
+    let pruned = admin.prune(pb::PruneRequest { max_ops: 0, to: None }).await.unwrap().into_inner();
     assert_eq!((pruned.blocks, pruned.more), (20, false));
     let stop = pruned.stop.unwrap();
     assert_eq!((stop.reason.as_str(), stop.hold.as_deref()), ("hold", Some("export:indexer")));
@@ -273,7 +315,7 @@ async fn a_hard_consumer_holds_pruning_back_until_it_has_what_it_wants() {
     let remove = pb::RemoveConsumerRequest { name: "indexer".into() };
     assert!(admin.remove_consumer(remove.clone()).await.unwrap().into_inner().was_there);
     assert!(!admin.remove_consumer(remove).await.unwrap().into_inner().was_there);
-    let pruned = admin.prune(pb::PruneRequest { max_ops: 0 }).await.unwrap().into_inner();
+    let pruned = admin.prune(pb::PruneRequest { max_ops: 0, to: None }).await.unwrap().into_inner();
     assert_eq!(pruned.blocks, 25);
     let reports = pb::ListReportsRequest { limit: 1 };
     let reports = rig.clients.history.clone().list_reports(reports).await.unwrap().into_inner();
@@ -346,6 +388,10 @@ async fn the_status_and_a_verification_tell_what_is_there() {
     assert!(status.used_bytes >= 150_000 && status.arena_bytes >= status.used_bytes);
     assert!(status.low_water_bytes < status.high_water_bytes);
     assert!(status.pruning_enabled && !status.draining && !status.emergency);
+    assert_eq!(status.estimated_kept_bytes, status.used_bytes + status.quarantined_bytes);
+    assert!(status.bytes_per_block > 0 && status.budget_blocks > Some(50), "{status:?}");
+    assert_eq!(status.last_prune_at, None);
+    assert!(status.seconds_to_high_water.is_some() && status.budget_seconds.is_some());
     let verified = rig.clients.admin.clone().verify(pb::VerifyRequest {}).await.unwrap();
     let verified = verified.into_inner();
     assert_eq!((verified.blocks, verified.findings.len(), verified.unlisted), (50, 0, 0));

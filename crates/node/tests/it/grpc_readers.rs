@@ -126,7 +126,7 @@ async fn sixty_four_readers_lose_nothing_and_read_nothing_wrong_while_blocks_com
     for group in blocks[100..].chunks(10) {
         rig.clients.append(group).await;
         // The daemon may be at it already.
-        let pruned = rig.clients.admin.clone().prune(PruneRequest { max_ops: 0 }).await;
+        let pruned = rig.clients.admin.clone().prune(PruneRequest { max_ops: 0, to: None }).await;
         drop(pruned);
     }
     let seen = timeout(Duration::from_mins(1), readers.join_all()).await.expect("an end in time");

@@ -16,12 +16,12 @@ use crate::http_client::{PATIENCE, Reply, connect, get, request, send, start_wit
 use crate::node::Node;
 use crate::tool::run;
 
-const READ: &str = "1111111111111111111111111111111111111111111111111111111111111111";
-const ADMIN: &str = "2222222222222222222222222222222222222222222222222222222222222222";
+pub const READ: &str = "1111111111111111111111111111111111111111111111111111111111111111";
+pub const ADMIN: &str = "2222222222222222222222222222222222222222222222222222222222222222";
 const JSON: &str = "content-type: application/json";
 const NOTE: &[u8] = br#"{"jsonrpc":"2.0","method":"eth_chainId"}"#;
 
-fn private(path: &Path, text: &str) {
+pub fn private(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
@@ -223,7 +223,7 @@ fn connections_and_listeners_are_bounded() {
 }
 
 /// A certificate for `localhost`, as files of a configuration and as a client that trusts it.
-fn certificate(place: &Path) -> (String, Arc<ClientConfig>) {
+pub fn certificate(place: &Path) -> (String, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (place.join("cert.pem"), place.join("key.pem"));
     fs::write(&cert, made.cert.pem()).unwrap();

@@ -8,7 +8,7 @@ use tempfile::tempdir;
 
 use crate::http_client::{Reply, connect, fill, get, request, send};
 use crate::node::Node;
-use crate::tool::{open_store, small_demo};
+use crate::tool::{ask, open_store, run, small_demo};
 
 /// A page of metrics in the text format of `OpenMetrics`.
 #[derive(Debug, Default)]
@@ -162,6 +162,10 @@ fn the_page_of_metrics_is_well_formed_and_says_what_the_status_says() {
         ("boundary_block", "pruned_before_block"),
         ("last_prune_timestamp_seconds", "last_prune_at"),
         ("journal_entries", "journal_entries"),
+        ("estimated_kept_bytes", "estimated_kept_bytes"),
+        ("budget_blocks", "budget_blocks"),
+        ("budget_seconds", "budget_seconds"),
+        ("to_high_water_seconds", "seconds_to_high_water"),
     ] {
         page.says(&format!("secateur_history_{gauge}"), &status[field]);
     }
@@ -225,6 +229,26 @@ fn blocks_that_are_due_and_may_not_be_cut_yet_are_counted() {
     page.says("secateur_history_prune_due", &1.into());
     page.says("secateur_history_pruning_enabled", &0.into());
     assert!(page.value("secateur_history_alarms") >= 1.0);
+    node.stop();
+}
+
+#[test]
+fn blocks_and_bytes_that_were_cut_are_counted_and_how_long_it_took() {
+    let place = tempdir().unwrap();
+    let data = place.path().join("data");
+    small_demo(&data, 60);
+    open_store(&data).set_pruning_enabled(false).unwrap();
+    let node = Node::start(&data, "");
+    let counts = |page: &Page| {
+        ["cut_blocks_total", "cut_bytes_total", "prune_duration_seconds_count"]
+            .map(|name| page.value(&format!("secateur_history_{name}")))
+    };
+    assert!(counts(&scrape(&node)).into_iter().all(|count| count < 0.5));
+    run(&data, "policy set retain_blocks=10").ends(0);
+    let pruned = ask(&data, "prune --yes");
+    let page = scrape(&node);
+    page.says("secateur_history_cut_blocks_total", &pruned["blocks"]);
+    assert!(counts(&page).into_iter().all(|count| count > 0.5), "{page:#?}");
     node.stop();
 }
 

@@ -15,7 +15,7 @@ fn a_worker_that_wants_another_chain_is_refused_and_nothing_is_written() {
     assert_eq!(told.matches("nothing was changed").count(), 1, "{told}");
     // Not even whose index it is; only that something went wrong is noted, for its day.
     let rows = bench.rows("x");
-    assert_eq!(rows, ["meta: schema_version|1", "metrics_daily: 0|0"], "{refused:?}");
+    assert_eq!(rows, ["meta: schema_version|2", "metrics_daily: 0|0"], "{refused:?}");
     assert_eq!(files(&bench.path("archive")).len(), 0, "a part was written");
     let holds = ask(&bench.data(), "status")["holds"].to_string();
     assert!(!holds.contains("taker"), "{holds}");

@@ -114,7 +114,7 @@ impl Bench {
             // The daemon would do it too, at the same time.
             admin.set_pruning(SetPruningRequest { enabled: false }).await.unwrap();
             self.clients.policy(&[("retain_blocks", &keep.to_string())]).await;
-            let request = secateur_proto::history::v1::PruneRequest { max_ops: 0 };
+            let request = secateur_proto::history::v1::PruneRequest { max_ops: 0, to: None };
             while admin.prune(request).await.unwrap().into_inner().more {}
             self.clients.status().await.pruned_before_block
         })

@@ -1,6 +1,7 @@
 //! A node as a process of its own, on ports that nobody else has.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -20,8 +21,13 @@ pub struct Node {
 impl Node {
     /// Starts one and waits until it listens. `words` are further flags.
     pub fn start(data: &Path, words: &str) -> Self {
+        Self::logging(data, words, Stdio::inherit())
+    }
+
+    /// The same, with its log somewhere else.
+    pub fn logging(data: &Path, words: &str, log: impl Into<Stdio>) -> Self {
         let words = format!("node --http 127.0.0.1:0 --grpc 127.0.0.1:0 {words}");
-        let mut process = Running::start(data, &words);
+        let mut process = Running::logging(data, &words, log);
         let line = process.wait_for("listening");
         let word = |key: &str| {
             let found = line.split_whitespace().find_map(|word| word.strip_prefix(key));

@@ -1,11 +1,13 @@
 //! The commands beside a running node: they ask it, and the answers are those of the directory.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::tool::{ask, run, small_demo};
+use crate::tool::{ask, run, secateur, small_demo};
 
 /// A data directory with some history, pruned already.
 fn history() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -21,6 +23,8 @@ fn stable(data: &Path, words: &str) -> Value {
     let mut answer = ask(data, words);
     if let Some(status) = answer.as_object_mut() {
         status.remove("index_bytes");
+        // What else runs on this machine takes of it meanwhile.
+        status.remove("free_bytes");
         status.get_mut("ids").and_then(Value::as_object_mut).map(|ids| ids.remove("memory_bytes"));
     }
     answer
@@ -70,6 +74,47 @@ fn changing_commands_beside_a_node_change_its_store_for_good() {
     assert_eq!(status["pruning_enabled"], false);
     assert!(status["holds"].to_string().contains("export:reader"), "{status}");
     assert_eq!(ask(&data, "policy show")["min_keep_blocks"], 7);
+}
+
+#[test]
+fn pruning_that_was_switched_off_stays_off_also_while_no_block_is_here() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let words = "--log warn --budget 64MiB";
+    let node = Node::start(&data, words);
+    assert_eq!(ask(&data, "status")["pruning_enabled"], true);
+    run(&data, "pruning off").ends(0);
+    node.stop();
+    let node = Node::start(&data, words);
+    assert_eq!(ask(&data, "status")["pruning_enabled"], false);
+    node.stop();
+}
+
+/// What a node says on standard error until it listens and is told to stop.
+fn said_at_the_start(data: &Path, words: &str) -> String {
+    let words = format!("node --http 127.0.0.1:0 --grpc 127.0.0.1:0 --log warn {words}");
+    let mut child =
+        secateur(data, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let stop = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
+    assert!(stop.unwrap().success(), "{line}");
+    String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap()
+}
+
+#[test]
+fn a_budget_that_holds_less_than_a_part_is_told_at_the_start() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let told = "a part may be larger";
+    for (name, part, tells) in [("one", "", true), ("two", "part_bytes = \"8MiB\"\n", false)] {
+        let text = format!("[archive]\nurl = \"{}\"\n{part}", archive.display());
+        let config = crate::grpc::config(place.path(), &text);
+        let words = format!("--budget 64MiB {config}");
+        let said = said_at_the_start(&place.path().join(name), &words);
+        assert_eq!(said.contains(told), tells, "{said}");
+    }
 }
 
 #[test]

@@ -168,8 +168,12 @@ pub struct Running {
 
 impl Running {
     pub fn start(data: &Path, words: &str) -> Self {
-        let mut child =
-            secateur(data, words).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::logging(data, words, Stdio::inherit())
+    }
+
+    /// The same, with its standard error somewhere else.
+    pub fn logging(data: &Path, words: &str, log: impl Into<Stdio>) -> Self {
+        let mut child = secateur(data, words).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }

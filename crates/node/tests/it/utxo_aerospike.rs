@@ -16,7 +16,7 @@ fn an_address_of_aerospike_that_is_malformed_is_refused_without_being_shown() {
         ("aerospike://", "it names no namespace"),
         ("aerospike://host", "it names no namespace"),
         ("aerospike://host:port/test", "a port is not a number"),
-        ("aerospike://host/test?tls=on", "only set and durable_delete"),
+        ("aerospike://host/test?tls=on", "only set, durable_delete and wiped_before_rejoin"),
         ("aerospike://me:hidden@host/test", "AEROSPIKE_USER and AEROSPIKE_PASSWORD"),
     ] {
         let home = Home::new(&format!("store = \"{address}\""));

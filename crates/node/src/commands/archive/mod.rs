@@ -6,14 +6,18 @@ mod ls;
 mod restore;
 mod verify;
 
+pub(super) use restore::parse as parse_range;
+
 use anyhow::Context as _;
 use secateur_archive::Archive;
+use secateur_core::parse_bytes;
 
 use crate::cli::{ArchiveArgs, ArchiveVerb};
-use crate::config::{ArchivePlace, base};
+use crate::config::{ArchivePlace, Config, base, plainly};
 use crate::error::NodeError;
 use crate::indexer::only_chain;
 use crate::ui::Ui;
+use restore::Budget;
 
 /// An open archive and the chain in it.
 struct Opened {
@@ -24,6 +28,11 @@ struct Opened {
 pub(crate) fn run(args: &ArchiveArgs, ui: Ui) -> Result<(), anyhow::Error> {
     let mut layers = base(args.config.as_deref())?;
     layers.flag("archive.url", "archive", args.archive.clone());
+    if let ArchiveVerb::Restore { budget, .. } = &args.verb {
+        layers.flag("policy.target_bytes", "budget", budget.clone());
+    }
+    // The same validation as of every service, and all mistakes at once.
+    Config::of(&layers)?;
     let place = ArchivePlace::of(&layers)?.ok_or_else(|| {
         NodeError::Usage(
             "name an archive with --archive <dir or s3://bucket/prefix>, or archive.url".into(),
@@ -48,7 +57,13 @@ pub(crate) fn run(args: &ArchiveArgs, ui: Ui) -> Result<(), anyhow::Error> {
             ArchiveVerb::Fetch { what, index, out } => {
                 fetch::run(&opened, what, index.as_deref(), out.as_deref(), ui).await
             }
-            ArchiveVerb::Restore { range, into } => restore::run(&opened, range, into, ui).await,
+            ArchiveVerb::Restore { range, into, budget } => {
+                let bytes = layers
+                    .read("policy.target_bytes", |text| parse_bytes(text).map_err(plainly))?
+                    .unwrap_or(0);
+                let budget = Budget { bytes, is_meant: budget.is_some() };
+                restore::run(&opened, range, into, budget, ui).await
+            }
         }
     })
 }

@@ -7,11 +7,12 @@ use std::pin::pin;
 use anyhow::Context as _;
 use futures_util::TryStreamExt as _;
 use secateur_archive::{ArchiveError, Check};
-use secateur_core::{Block, Height, format_bytes};
+use secateur_core::{Block, Height, format_bytes, spell_bytes};
 use secateur_store::StoreConfig;
 use serde::Serialize;
 
 use super::Opened;
+use crate::config::check_budget;
 use crate::data_dir::{Claimed, DataDir, random_store_id};
 use crate::error::NodeError;
 use crate::ui::words::{blocks, count, height};
@@ -19,6 +20,15 @@ use crate::ui::{Progress, Sheet, Ui};
 
 /// Blocks that are appended together.
 const GROUP: usize = 64;
+
+/// The budget of a store that is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    /// 0 means none.
+    pub(super) bytes: u64,
+    /// Whether it was given for this restore: a store that is there must have it then.
+    pub(super) is_meant: bool,
+}
 
 #[derive(Debug, Default, Serialize)]
 struct Restored {
@@ -31,7 +41,7 @@ struct Restored {
 }
 
 /// `first..last`, both included; `first..` has no end, and `height` is one block.
-fn parse(text: &str) -> Result<(Height, Option<Height>), NodeError> {
+pub(in crate::commands) fn parse(text: &str) -> Result<(Height, Option<Height>), NodeError> {
     let wrong = || {
         NodeError::Usage(format!(
             "`{text}` is no range of blocks: `first..last`, both included, or `first..` is wanted"
@@ -56,6 +66,7 @@ pub(super) async fn run(
     opened: &Opened,
     range: &str,
     into: &Path,
+    budget: Budget,
     ui: Ui,
 ) -> Result<(), anyhow::Error> {
     let (first, last) = parse(range)?;
@@ -67,7 +78,7 @@ pub(super) async fn run(
             ArchiveError::NotArchived { chain_id: *chain_id, height: first, provider }.into()
         );
     }
-    let data = open(into, *chain_id)?;
+    let data = open(into, *chain_id, budget)?;
     let mut progress = Progress::start(ui, "restore");
     let restored = copy(opened, &data, first, last, |done, all| progress.at(done, all)).await;
     progress.end();
@@ -76,7 +87,11 @@ pub(super) async fn run(
 }
 
 /// Opens the store, or makes one that prunes nothing by itself.
-fn open(into: &Path, chain_id: u64) -> Result<DataDir, anyhow::Error> {
+fn open(into: &Path, chain_id: u64, budget: Budget) -> Result<DataDir, anyhow::Error> {
+    let mut fresh = StoreConfig::new(chain_id, random_store_id()?);
+    fresh.policy.target_bytes = budget.bytes;
+    // Before anything is made.
+    check_budget(budget.bytes).map_err(|reason| NodeError::Usage(format!("--budget: {reason}")))?;
     let claimed = Claimed::existing_or_new(into, chain_id)?;
     if claimed.chain_id() != chain_id {
         return Err(NodeError::Refused(format!(
@@ -86,8 +101,20 @@ fn open(into: &Path, chain_id: u64) -> Result<DataDir, anyhow::Error> {
         ))
         .into());
     }
-    let fresh = StoreConfig::new(chain_id, random_store_id()?);
+    fresh.classes = claimed.classes_for(budget.bytes);
     let data = claimed.open_or_create_store(fresh)?;
+    let has = data.store.policy().target_bytes;
+    if budget.is_meant && has != budget.bytes {
+        let shown = |bytes| if bytes == 0 { "none".into() } else { spell_bytes(bytes) };
+        return Err(NodeError::Usage(format!(
+            "the budget of {} is {}, and --budget says {}; leave it out, and change the budget with \
+             `secateur --data {0} policy set target_bytes=…`",
+            into.display(),
+            shown(has),
+            shown(budget.bytes)
+        ))
+        .into());
+    }
     if data.store.head().is_none() {
         data.store.set_pruning_enabled(false)?;
     }

@@ -11,12 +11,12 @@ use secateur_proto::utxo::v1 as pb;
 use super::index::stop_on_signals;
 use super::node::start_log;
 use crate::cli::{UtxoArgs, UtxoServeArgs, UtxoVerb};
-use crate::config::{self, Config, Layers};
+use crate::config::{self, Config, Layers, Starts};
 use crate::data_dir::DEFAULT_DATA;
 use crate::desk::UtxoDesk;
 use crate::ui::words::listening;
 use crate::ui::{self, Ui};
-use crate::utxo::{Place, serve};
+use crate::utxo::{Addresses, Place, serve};
 
 pub(crate) fn run(args: &UtxoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
     let data = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
@@ -80,7 +80,11 @@ fn run_service(
     layers.flag("utxo.trigger", "trigger", flags.trigger.clone());
     layers.flag("log.level", "log", flags.log.clone());
     layers.flag("log.json", "json-logs", flags.json_logs.then(|| "true".into()));
-    let config = Config::of(&layers)?;
+    let config = config::checked(&layers, Starts::Utxo)?;
+    if !config.utxo.start {
+        // No failure: it is what was configured.
+        return ui::print("not started: utxo.start is false\n");
+    }
     start_log(&config.log)?;
     let place = Place::make(data, &config.utxo)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -91,7 +95,11 @@ fn run_service(
     let ended = runtime.block_on(async {
         let stop = stop_on_signals()?;
         // For scripts: everything answers from this line on.
-        let told = |grpc, http| ui::print(&listening(http, grpc));
+        let told = |Addresses { grpc, http, open_health }| {
+            let line = listening(http, grpc);
+            let health = open_health.map(|address| format!(" health={address}"));
+            ui::print(&format!("{}{}\n", line.trim_end(), health.unwrap_or_default()))
+        };
         serve(&config, &place, stop, told).await
     });
     // What a run that was cut off still does ends with the process.

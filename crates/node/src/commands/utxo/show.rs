@@ -38,9 +38,11 @@ pub(super) fn status(status: &pb::StatusResponse) -> String {
     if counts.cut > 0 {
         sheet.row("of these", format_args!("{} cut, and still to be removed", records(counts.cut)));
     }
-    let (size, free) = (format_bytes(counts.size_bytes), format_bytes(counts.free_bytes));
+    let free = counts
+        .free_bytes
+        .map_or_else(String::new, |free| format!(", {} of it free", format_bytes(free)));
     sheet
-        .row("size", format_args!("{size}, {free} of it free"))
+        .row("size", format_args!("{}{free}", format_bytes(counts.size_bytes)))
         .row("head", height(status.head))
         .row("persisted", height(status.persisted))
         .row("processed", height(status.processed));
@@ -67,6 +69,12 @@ pub(super) fn status(status: &pb::StatusResponse) -> String {
     }
     if status.persister_stale {
         sheet.row("ALARM", "the block persister has fallen behind, and records go only up to it");
+    }
+    if let Some(alarm) = &status.store_alarm {
+        sheet.row("ALARM", alarm);
+    }
+    for warning in &status.warnings {
+        sheet.row("WARNING", warning);
     }
     if !status.ready {
         sheet.row("ALARM", format_args!("not ready: {}", status.not_ready));
@@ -246,5 +254,29 @@ fn one(sheet: &mut Sheet, job: &pb::Job) {
                 count(done.files_missing)
             ),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(free_bytes: Option<u64>, store_alarm: Option<&str>) -> String {
+        let counts = pb::Counts { size_bytes: 1024, free_bytes, ..pb::Counts::default() };
+        status(&pb::StatusResponse {
+            counts: Some(counts),
+            store_alarm: store_alarm.map(str::to_owned),
+            ready: true,
+            ..pb::StatusResponse::default()
+        })
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_free_is_not_shown_as_none_and_a_full_store_is_an_alarm() {
+        assert!(shown(Some(0), None).contains(", 0 B of it free"));
+        let unknown = shown(None, None);
+        assert!(!unknown.contains("free") && !unknown.contains("ALARM"), "{unknown}");
+        let full = shown(None, Some("the store takes no more writes"));
+        assert!(full.contains("ALARM") && full.contains("takes no more writes"), "{full}");
     }
 }

@@ -27,7 +27,7 @@ use crate::durable;
 use crate::error::NodeError;
 use crate::service::NodeFile;
 use crate::ui::words::{count, plural};
-use crate::utxo::{self, Place};
+use crate::utxo::{self, Addresses, Place};
 use chain::{Chain, MATURITY};
 
 /// So many blocks of the demo's chain are one of the UTXO chain.
@@ -180,7 +180,7 @@ fn work(
     runtime.block_on(async {
         let (stop, stopping) = watch::channel(false);
         let (up, is_up) = oneshot::channel();
-        let serving = utxo::serve(config, place, stopping, |grpc, _| {
+        let serving = utxo::serve(config, place, stopping, |Addresses { grpc, .. }| {
             // Nobody waits for it if feeding has failed.
             up.send(grpc).unwrap_or_default();
             Ok(())

@@ -117,6 +117,7 @@ impl<'s, A: Arena, I: Index> Follower<'s, A, I> {
         self.check_chain().await?;
         let tip = self.origin.last_final().await?;
         let ours = self.ours().await?;
+        self.teller.asked();
         self.teller.source_head(tip.height, ours.latest.map(|latest| latest.height));
         let highest = ours.latest.map(|latest| latest.height).max(ours.finalized);
         if let Some(ours) = highest.filter(|ours| tip.height < *ours) {

@@ -61,6 +61,7 @@ pub(crate) async fn run<A: Arena, I: Index>(
     let teller = Arc::new(Teller::new(say));
     let most = sidecars.store().config().max_blobs;
     let api = Api::new(&config.follow(&config.url), most, Arc::clone(&teller))?;
+    teller.follows(api.name(), Standing::patience(config.poll, config.timeout));
     tracing::info!(source = api.name(), "following blobs");
     let origin = match &config.execution_url {
         None => Origin::Slots(Box::new(Slots::new(api))),

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use secateur_proto::utxo::v1 as pb;
 use secateur_utxo::{
-    BlockId, BlockRef, Counts, Done, Job, OutPoint, Outcome, Phase, Plan, Progress, Record, Slot,
-    Status as Stands, TriggerMode, TxId,
+    BlockId, BlockRef, Counts, Done, Job, OutPoint, Outcome, Phase, Plan, Progress, Record, Room,
+    Slot, Status as Stands, TriggerMode, TxId,
 };
 use tonic::Status;
 
@@ -59,6 +59,12 @@ pub(super) fn status(stands: Stands, ready: Result<(), String>) -> pb::StatusRes
         not_ready: ready.err().unwrap_or_default(),
         block_height_retention: 0,
         coinbase_maturity: 0,
+        store_alarm: match stands.room {
+            Room::Enough => None,
+            Room::Low(reason) => Some(format!("the store is nearly full: {reason}")),
+            Room::Full(reason) => Some(format!("the store takes no more writes: {reason}")),
+        },
+        warnings: stands.warnings,
     }
 }
 

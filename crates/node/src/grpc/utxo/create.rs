@@ -299,11 +299,15 @@ impl<S: UtxoStore> Api<S> {
         } else {
             Has::Room(self.room.create(size.outputs, size.inputs).await?)
         };
-        let height = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
+        let tip = self.service.tip(height).await.map_err(|error| failure::status(&error))?;
         let api = self.clone();
         let making = tokio::spawn(async move {
             let _memory = memory;
-            api.make(wanted, size, has, height).await
+            let made = api.make(wanted, size, has, tip).await?;
+            if made.created.iter().any(|one| one.error.is_none()) {
+                api.service.fed(height);
+            }
+            Ok(made)
         });
         making.await.map_err(|error| Status::internal(error.to_string()))?
     }

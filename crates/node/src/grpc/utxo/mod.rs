@@ -29,7 +29,7 @@ use tower::{BoxError, ServiceExt};
 
 use self::create::Orphans;
 use self::room::Room;
-use super::{Door, QUESTION, Served, held, stopped};
+use super::{Door, FAREWELL, QUESTION, Served, held, stopped};
 use crate::config::{Limits, TlsFiles};
 use crate::http::metrics::Metrics;
 use crate::security::Guard;
@@ -158,6 +158,23 @@ pub(crate) fn serve(
     let Serving { limits, metrics, guard, stopping, standing } = serving;
     let door = Door { limits, metrics, guard, tls, stopping: stopping.clone() };
     door.serve(socket, routes, &SERVICES, |reporter| tell_lag(reporter, standing, stopping))
+}
+
+/// Says that every service is there, then tells of the pruner's health whenever it changes, until it is told to stop;
+/// from then on none is, and those who watch are let go.
+pub(crate) async fn tell_health(
+    mut reporter: HealthReporter,
+    standing: watch::Receiver<Standing>,
+    stopping: watch::Receiver<bool>,
+) {
+    super::say(&reporter, &SERVICES, ServingStatus::Serving).await;
+    tell_lag(reporter.clone(), standing, stopping.clone()).await;
+    stopped(stopping).await;
+    super::say(&reporter, &SERVICES, ServingStatus::NotServing).await;
+    tokio::time::sleep(FAREWELL).await;
+    for name in SERVICES {
+        reporter.clear_service_status(name).await;
+    }
 }
 
 /// Tells of the pruner's health whenever it changes.

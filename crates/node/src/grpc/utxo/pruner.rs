@@ -15,7 +15,9 @@ use tonic::{Code, Request, Response, Status};
 use super::super::entry::Entry;
 use super::story::Away;
 use super::{Api, convert, failure, height, story};
+use crate::security::Caller;
 use crate::ui::words::count;
+use crate::utxo::http::NOT_READY;
 
 /// How long the place of files may take to answer while somebody waits for a story.
 const LOOK: Duration = Duration::from_secs(5);
@@ -272,11 +274,16 @@ impl<S: UtxoStore> Pruner for Api<S> {
 impl<S: UtxoStore> PrunerApi for Api<S> {
     async fn health_grpc(
         &self,
-        _: Request<EmptyMessage>,
+        request: Request<EmptyMessage>,
     ) -> Result<Response<HealthResponse>, Status> {
         let ready = self.service.ready();
         let ok = ready.is_ok();
-        let details = ready.err().unwrap_or_else(|| "it keeps up".into());
+        // Why it is not may name files and addresses, and this call is open.
+        let caller = request.extensions().get::<Caller>();
+        let told = |reason| {
+            if caller.is_none_or(Caller::may_read_causes) { reason } else { NOT_READY.to_owned() }
+        };
+        let details = ready.err().map_or_else(|| "it keeps up".into(), told);
         Ok(Response::new(HealthResponse { ok, details }))
     }
 }

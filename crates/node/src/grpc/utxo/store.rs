@@ -84,10 +84,18 @@ impl<S: UtxoStore> Api<S> {
         Ok(pb::GetResponse { record: Some(record), body })
     }
 
-    /// The answer to a step.
-    async fn answered<A>(&self, done: Result<(), UtxoError>, answer: A) -> Result<A, Status> {
+    /// The answer to a step at a height.
+    async fn answered<A>(
+        &self,
+        done: Result<(), UtxoError>,
+        at: Height,
+        answer: A,
+    ) -> Result<A, Status> {
         match done {
-            Ok(()) => Ok(answer),
+            Ok(()) => {
+                self.service.fed(at);
+                Ok(answer)
+            }
             Err(error) => Err(failure::status(&self.service.plainly(error).await)),
         }
     }
@@ -108,7 +116,7 @@ impl<S: UtxoStore> Api<S> {
         noted(entry, async {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             let done = work(store, txid, tip).await;
-            self.answered(done, A::default()).await
+            self.answered(done, at, A::default()).await
         })
         .await
     }
@@ -184,7 +192,7 @@ impl<S: UtxoStore> Store for Api<S> {
             check_block(&block, tip).map_err(|error| failure::status(&error))?;
             let work = async move { store.set_mined(txids, block, tip).await };
             let done = self.room.step(count, work).await?;
-            self.answered(done, pb::SetMinedResponse {}).await
+            self.answered(done, at, pb::SetMinedResponse {}).await
         })
         .await
     }
@@ -205,7 +213,7 @@ impl<S: UtxoStore> Store for Api<S> {
             let tip = self.service.tip(at).await.map_err(|error| failure::status(&error))?;
             let work = async move { store.unset_mined(txids, block, tip).await };
             let done = self.room.step(count, work).await?;
-            self.answered(done, pb::UnsetMinedResponse {}).await
+            self.answered(done, at, pb::UnsetMinedResponse {}).await
         })
         .await
     }

@@ -15,7 +15,24 @@ pub const KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
     -----END PRIVATE KEY-----\n";
 
 pub fn controller() -> Principal {
-    let key = ed25519_dalek::SigningKey::from_bytes(&[1; 32]).verifying_key();
+    principal([1; 32])
+}
+
+/// The key of another one, as a file.
+pub fn consumer_key() -> String {
+    KEY.replace("AQEB", "AgIC")
+}
+
+/// The same as the network knows it.
+pub fn consumer() -> Principal {
+    let mut secret = [2; 32];
+    // The first bytes are in a group of digits with what stands before the key.
+    secret[..2].fill(1);
+    principal(secret)
+}
+
+fn principal(secret: [u8; 32]) -> Principal {
+    let key = ed25519_dalek::SigningKey::from_bytes(&secret).verifying_key();
     let der = [&[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0], &key.as_bytes()[..]];
     Principal::self_authenticating(der.concat())
 }
@@ -28,9 +45,11 @@ fn wasm() -> Vec<u8> {
 
 /// A canister that keeps its newest blocks only.
 pub fn installed(retain_blocks: u64) -> Host {
-    let policy = PrunePolicy { retain_blocks, ..secateur_core::PrunePolicy::default().into() };
+    let usual = secateur_core::PrunePolicy::default().into();
+    let policy = PrunePolicy { retain_blocks, max_ops_per_tick: 5_000, ..usual };
     let mut host = Host::new(&wasm(), vec![controller()]);
-    let args = InitArgs { chain_id: CHAIN_ID, policy: Some(policy), pruning_enabled: None };
+    let (policy, pruning_enabled) = (Some(policy), Some(true));
+    let args = InitArgs { chain_id: CHAIN_ID, policy, pruning_enabled, ..InitArgs::default() };
     host.init(controller(), &args).unwrap();
     host.settle();
     host
