@@ -76,12 +76,13 @@ e2e-s3:
 		--locked --run-ignored only -E 'test(the_service_of_the_environment) + test(e2e_s3)'
 
 # Against an Aerospike cluster: AEROSPIKE_HOSTS=host:3000, AEROSPIKE_NAMESPACE (test), and AEROSPIKE_USER and
-# AEROSPIKE_PASSWORD if it asks for them. Each test has sets of its own, and truncates them (docs/aerospike.md).
+# AEROSPIKE_PASSWORD if it asks for them; AEROSPIKE_OPTIONS is added to the address. Each test has sets of its own,
+# and truncates them (docs/aerospike.md). A namespace takes 256 secondary indexes, which are 51 stores.
 AEROSPIKE_HOSTS ?=
 e2e-aerospike:
 	@test -n "$(AEROSPIKE_HOSTS)" || { echo "e2e-aerospike: say where: make e2e-aerospike AEROSPIKE_HOSTS=host:3000"; exit 2; }
 	AEROSPIKE_HOSTS="$(AEROSPIKE_HOSTS)" $(CARGO) nextest run -p secateur-utxo --features aerospike \
-		--locked --test aerospike --run-ignored only
+		--locked --test aerospike --run-ignored only --test-threads 16
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked
