@@ -299,10 +299,18 @@ pub struct CutTx {
     pub first: Height,
     /// The highest one; the same where it is still known exactly.
     pub last: Height,
-    /// The report of the prune that cut all of them, while the log still has it.
-    pub report: Option<Report>,
-    /// The archive part that holds all of them, if one is known to.
-    pub locator: Option<Locator>,
+    /// The earliest and the latest of the prunes that may have cut it, as far as the log still has
+    /// them; one where no other may.
+    pub reports: Vec<Report>,
+    /// The archive parts that may hold it, lowest first, as far as they are known.
+    pub locators: Vec<Locator>,
+}
+
+impl CutTx {
+    /// Whether a prune may have cut it whose report is no longer in the log.
+    pub fn misses_reports(&self) -> bool {
+        self.reports.first().is_none_or(|report| report.first > self.first)
+    }
 }
 
 #[cfg(test)]

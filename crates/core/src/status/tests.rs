@@ -208,8 +208,8 @@ fn every_story_comes_back_from_json_as_it_was() {
     ] {
         comes_back(&ExplainTx::Absent { tx_id, answer, cut: None });
     }
-    let locator = Some(Locator { provider: "s3://bucket".into(), key: "part".into() });
-    let cut = CutTx { first: 1, last: 7, report: Some(report()), locator };
+    let locators = vec![Locator { provider: "s3://bucket".into(), key: "part".into() }];
+    let cut = CutTx { first: 1, last: 7, reports: vec![report()], locators };
     let answer = LookupError::Pruned { pruned_before_block: 7 };
     comes_back(&ExplainTx::Absent { tx_id, answer, cut: Some(Box::new(cut)) });
 }

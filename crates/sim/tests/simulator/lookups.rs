@@ -261,9 +261,45 @@ fn the_story_of_a_pruned_transaction_says_when_why_and_where() {
     assert_eq!(answer, LookupError::Pruned { pruned_before_block: 25 });
     let cut = cut.unwrap();
     assert!(cut.first <= 12 && 12 <= cut.last, "{cut:?}");
-    let report = cut.report.unwrap();
+    let [report] = cut.reports.as_slice() else { panic!("{cut:?}") };
     assert_eq!((report.first, report.last, report.cause), (10, 25, Cause::Retention));
-    assert_eq!(cut.locator.unwrap().key, "part=10-25");
+    let [locator] = cut.locators.as_slice() else { panic!("{cut:?}") };
+    assert_eq!(locator.key, "part=10-25");
     let unknown = store.explain_tx(TxId([0xee; 32])).unwrap();
     assert!(matches!(unknown, ExplainTx::Absent { cut: None, .. }), "{unknown:?}");
+}
+
+/// Under retention a run spans many ticks, each with a report of its own, and crosses the ends of parts:
+/// of a run that had become a tombstone neither a report nor a part was named.
+#[test]
+fn a_pruned_transaction_names_every_prune_and_part_that_may_have_had_it() {
+    let store =
+        store_with(PrunePolicy { retain_blocks: 4, ..PrunePolicy::default() }, Settings::default());
+    let mut blocks = append(&store, 40);
+    for (first, last) in [(10, 16), (17, 27), (28, 40)] {
+        store.ack_archived(&part(&store, first, last)).unwrap();
+    }
+    // Ids of all that is here go into one run with the first cut, and the ticks end where retention is met.
+    store.prune_blocks(14, 1_000).unwrap();
+    for last in [20, 30] {
+        store.prune_blocks(last, 1_000).unwrap();
+    }
+    let id = |blocks: &[secateur_core::Block], at: usize| ids(&blocks[at])[0];
+    let story = |id| {
+        let ExplainTx::Absent { cut, .. } = store.explain_tx(id).unwrap() else { panic!() };
+        *cut.unwrap()
+    };
+    let exact = story(id(&blocks, 7));
+    assert_eq!((exact.first, exact.last), (17, 17), "its run is here");
+    assert_eq!(exact.reports.iter().map(|report| report.seq).collect::<Vec<_>>(), [1]);
+    assert_eq!(exact.locators.len(), 1);
+    blocks.extend(append(&store, 20));
+    while store.prune_now(1_000).unwrap().more() {}
+    let tombstone = story(id(&blocks, 7));
+    assert!(tombstone.first <= 17 && 30 < tombstone.last, "{tombstone:?}");
+    let seqs: Vec<u64> = tombstone.reports.iter().map(|report| report.seq).collect();
+    assert_eq!(seqs, [0, 3], "the earliest and the latest");
+    assert!(!tombstone.misses_reports());
+    let keys: Vec<&str> = tombstone.locators.iter().map(|at| at.key.as_str()).collect();
+    assert_eq!(keys, ["part=10-16", "part=17-27", "part=28-40"]);
 }

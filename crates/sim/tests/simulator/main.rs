@@ -30,5 +30,6 @@ mod runs;
 mod runs_strain;
 mod shared_commit;
 mod sidecar;
+mod ticks;
 mod tidy;
 mod together;

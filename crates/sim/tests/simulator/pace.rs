@@ -108,10 +108,6 @@ fn retention_that_falls_behind_for_an_hour_is_an_alarm_until_it_catches_up() {
     let store =
         Store::create(ground(), config(policy, Settings::default()), clock.clone()).unwrap();
     store.set_pruning_enabled(true).unwrap();
-    let alarm = |store: &TestStore| {
-        let alarms = store.get_prune_status().unwrap().alarms;
-        alarms.iter().any(|alarm| alarm.contains("retention falls behind"))
-    };
     append(&store, 10);
     for minute in 1..=60 {
         append(&store, 3);
@@ -122,6 +118,60 @@ fn retention_that_falls_behind_for_an_hour_is_an_alarm_until_it_catches_up() {
     assert!(alarm(&store));
     while store.prune_now(1_000).unwrap().more() {}
     assert!(!alarm(&store));
+}
+
+/// Under an archive hold, all that retention does not keep waits for the next part, and an hour of that
+/// was an alarm that asked for larger ticks. What a part lets go at once is caught up with, also over hours.
+#[test]
+fn what_a_hold_keeps_is_not_retention_that_falls_behind() {
+    let clock = clock();
+    let settings = Settings { archive_hold: true, ..Settings::default() };
+    let store = Store::create(ground(), config(one_block_a_tick(5), settings), clock.clone());
+    let store = store.unwrap();
+    store.set_pruning_enabled(true).unwrap();
+    append(&store, 400);
+    for minute in 1..=300 {
+        append(&store, 1);
+        ring(&store);
+        let alarms = store.get_prune_status().unwrap().alarms;
+        assert!(!alarms.iter().any(|alarm| alarm.contains("behind")), "{minute}: {alarms:?}");
+        let held = alarms.iter().any(|alarm| alarm.contains("the hard hold `archive` stops it"));
+        assert_eq!(held, minute < 100, "{minute}: {alarms:?}");
+        if minute == 99 {
+            store.ack_archived(&part(&store, 10, 409)).unwrap();
+        }
+        clock.set(NOW + 60 * minute);
+    }
+}
+
+#[test]
+fn the_alarm_of_retention_ends_with_pruning_and_with_the_retention() {
+    let alarmed = || {
+        let clock = clock();
+        let config = config(one_block_a_tick(5), Settings::default());
+        let store = Store::create(ground(), config, clock.clone()).unwrap();
+        store.set_pruning_enabled(true).unwrap();
+        for minute in 0..=61 {
+            clock.set(NOW + 60 * minute);
+            append(&store, 10);
+            ring(&store);
+        }
+        assert!(alarm(&store));
+        store
+    };
+    let store = alarmed();
+    store.set_pruning_enabled(false).unwrap();
+    assert!(!alarm(&store), "nothing is pruned by itself");
+    store.prune_now(1).unwrap();
+    assert!(!alarm(&store));
+    let store = alarmed();
+    store.set_prune_policy(one_block_a_tick(0)).unwrap();
+    assert!(!alarm(&store), "there is no retention");
+}
+
+fn alarm(store: &TestStore) -> bool {
+    let alarms = store.get_prune_status().unwrap().alarms;
+    alarms.iter().any(|alarm| alarm.contains("retention falls behind"))
 }
 
 /// 84 blocks of 150 transactions are 37,884 operations: 5,000 of them a tick would be eleven blocks.

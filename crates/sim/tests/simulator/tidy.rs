@@ -116,3 +116,38 @@ fn no_line_of_the_log_has_a_debug_format() {
     }
     assert!(lines > 100, "{lines} lines were found");
 }
+
+/// Sources whose debug format is no text of a type: most quote a word that a reader wrote.
+const QUOTES: [&str; 9] = [
+    "archive/src/key.rs",
+    "index/src/codec/name.rs",
+    "index/src/cursor.rs",
+    "index/src/filter.rs",
+    "index/src/postgres/read.rs",
+    "index/src/postgres/tally.rs",
+    "index/src/source/ic/mod.rs",
+    "node/src/demo/utxo/chain.rs",
+    "node/src/http/metrics.rs",
+];
+
+/// Debug formats reached the log through the texts of errors.
+#[test]
+fn no_text_for_readers_has_a_debug_format() {
+    let mut quoting = 0;
+    for (path, text) in sources("crates") {
+        let shown = path.to_string_lossy().into_owned();
+        let shipped = text.split("#[cfg(test)]").next().unwrap_or(&text);
+        let is_test = shown.contains("test") || shown.contains("/sim/");
+        if is_test || !shipped.contains(":?}") {
+            continue;
+        }
+        let mut lines = shipped.lines().filter(|line| line.contains(":?}"));
+        // Modules of tests that have another name make nothing but assertions.
+        if lines.all(|line| line.contains("assert") || line.contains("panic!")) {
+            continue;
+        }
+        assert!(QUOTES.iter().any(|quotes| shown.ends_with(quotes)), "{shown} has a debug format");
+        quoting += 1;
+    }
+    assert_eq!(quoting, QUOTES.len(), "a source of the list has no debug format any more");
+}

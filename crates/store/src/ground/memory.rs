@@ -61,7 +61,7 @@ impl Arena for MemoryArena {
     }
 
     fn space(&self) -> Result<Space, StoreError> {
-        Ok(Space { given: self.len()?, available: None })
+        Ok(Space { given: self.len()?, available: None, total: None })
     }
 }
 

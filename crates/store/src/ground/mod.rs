@@ -25,6 +25,8 @@ pub struct Space {
     pub given: u64,
     /// Bytes that it can still give; none when there is no way to know.
     pub available: Option<u64>,
+    /// All that it has, for whatever; none when there is no way to know.
+    pub total: Option<u64>,
 }
 
 /// Bytes at offsets. Nothing written is durable before [`Arena::sync`] returns.
@@ -179,6 +181,15 @@ pub enum Family {
     History,
     /// Blob sidecars.
     Sidecar,
+}
+
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::History => "a chain's history",
+            Self::Sidecar => "blob sidecars",
+        })
+    }
 }
 
 impl Family {

@@ -204,7 +204,8 @@ impl<M: Memory + 'static> Arena for StableArena<M> {
         // Whether the subnet has so much is told when it is asked for; but never more than this.
         let most = BUCKETS * u64::from(BUCKET_PAGES);
         let available = most.saturating_sub(self.room.all.size()) * PAGE;
-        Ok(Space { given: self.part.size() * PAGE, available: Some(available) })
+        let (given, total) = (self.part.size() * PAGE, Some(most * PAGE));
+        Ok(Space { given, available: Some(available), total })
     }
 }
 

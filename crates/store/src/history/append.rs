@@ -18,9 +18,6 @@ use crate::ground::{Arena, Index, Snapshot, Table};
 use crate::regions::buffer::Buffer;
 use crate::{Sabotage, StoreError};
 
-/// Space that must be left on the medium after an append, so that the index can go on.
-const INDEX_HEADROOM: u64 = 2 * 1024 * 1024;
-
 /// What an append did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
@@ -139,7 +136,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         };
         let records = self.stage_records(&mut txn, &blocks)?;
         self.punch_over_target(control, &mut txn)?;
-        self.check_headroom(txn.fresh_bytes)?;
+        self.check_append_headroom(txn.fresh_bytes)?;
         self.arena.grow(txn.state.arena_end)?;
         let pieces = self.pieces_of(&txn, &records, buffer.len() as u64)?;
         if !control.queue.is_empty() {
@@ -209,43 +206,6 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
         }
         Ok(joined)
-    }
-
-    /// Refuses before anything is written when the medium could not take it.
-    pub(crate) fn check_headroom(&self, fresh_bytes: u64) -> Result<(), StoreError> {
-        let full = |needed, available| StoreError::DiskFull { what: "append", needed, available };
-        // What is staged may still have to be given, where it goes into holes.
-        let needed = fresh_bytes + self.lane.unwritten() + INDEX_HEADROOM;
-        let available = self.arena.space()?.available;
-        if let Some(available) = available.filter(|available| *available < needed) {
-            *self.short_of.lock() = Some(needed);
-            return Err(full(needed, available));
-        }
-        if !self.index.ensure_reserve()? {
-            // There will be room once there is more than now.
-            *self.short_of.lock() = available.map(|available| available.saturating_add(1));
-            return Err(StoreError::DiskFull {
-                what: "the space reserve",
-                needed: 0,
-                available: 0,
-            });
-        }
-        *self.short_of.lock() = None;
-        Ok(())
-    }
-
-    /// What the medium can still give, if that is known, and what blocks need more than that, if they
-    /// are refused for it.
-    pub(crate) fn room(&self) -> Result<(Option<u64>, Option<u64>), StoreError> {
-        let available = self.arena.space()?.available;
-        let needed = self.short_of.lock().unwrap_or(INDEX_HEADROOM);
-        let short = available.is_some_and(|available| available < needed);
-        Ok((available, short.then_some(needed)))
-    }
-
-    /// Whether blocks are refused for want of space. Where that cannot be asked they are not.
-    pub fn is_full(&self) -> bool {
-        self.room().is_ok_and(|(_, short)| short.is_some())
     }
 }
 

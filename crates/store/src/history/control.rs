@@ -100,6 +100,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         txn.put_document(Table::Meta, POLICY_KEY, &policy)?;
         txn.mirrors.policy = Some(policy);
         self.commit(&mut control, txn)?;
+        self.forget_behind();
         drop(control);
         self.ring();
         Ok(())
@@ -151,6 +152,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let mut txn = self.begin(&mut control)?;
         txn.state.pruning_enabled = enabled;
         self.commit(&mut control, txn)?;
+        self.forget_behind();
         drop(control);
         self.ring();
         Ok(())

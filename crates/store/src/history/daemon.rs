@@ -10,6 +10,7 @@ use secateur_core::Plan;
 
 use super::prune::PruneOutcome;
 use super::store::Store;
+use super::tick::Drained;
 use crate::StoreError;
 use crate::ground::{Arena, Index};
 
@@ -45,10 +46,10 @@ impl Daemon {
     }
 
     /// The same; `announce` gets the plan of the first prune that this store ever makes by itself,
-    /// before anything of it is cut.
+    /// before anything of it is cut. If that plan cannot be made nothing is cut.
     pub fn start_with<A: Arena, I: Index>(
         store: Arc<Store<A, I>>,
-        announce: impl FnMut(&Plan) + Send + 'static,
+        mut announce: impl FnMut(&Plan) + Send + 'static,
         mut observe: impl FnMut(Result<&PruneOutcome, &StoreError>) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let shared = Shared::default();
@@ -66,13 +67,23 @@ impl Daemon {
             .spawn(move || {
                 // However the thread ends, another daemon may take its place.
                 let _place = Place(&store);
-                let mut first = First { announce, announced: false };
-                let mut pause = None;
+                let (mut announced, mut pause) = (false, None);
                 while wait(&waiting, rest(&store, pause)) {
-                    // A plan that cannot be made is an error of the tick, which tries the same.
-                    first.look(&store).unwrap_or_default();
-                    pause = match run_until_done(&waiting, &store, &mut observe) {
-                        Ok(()) => None,
+                    let done = loop {
+                        match run_until_done(&waiting, &store, announced, &mut observe) {
+                            Ok(Drained::Unannounced) => {}
+                            done => break done,
+                        }
+                        match store.prune_plan() {
+                            // It is no longer due.
+                            Ok(plan) if plan.totals.blocks == 0 => break Ok(Drained::Done),
+                            Ok(plan) => announce(&plan),
+                            Err(error) => break Err(error),
+                        }
+                        announced = true;
+                    };
+                    pause = match done {
+                        Ok(_) => None,
                         Err(error) => {
                             observe(Err(&error));
                             Some(next_pause(pause))
@@ -115,34 +126,6 @@ impl<A: Arena, I: Index> Drop for Place<'_, A, I> {
     }
 }
 
-/// Announces the first prune of a store, once.
-struct First<F> {
-    announce: F,
-    announced: bool,
-}
-
-impl<F: FnMut(&Plan)> First<F> {
-    fn look<A: Arena, I: Index>(&mut self, store: &Store<A, I>) -> Result<(), StoreError> {
-        if self.announced {
-            return Ok(());
-        }
-        let (enabled, boundary) = {
-            let control = store.control.lock();
-            (control.state.pruning_enabled, control.state.boundary)
-        };
-        if boundary.is_some() {
-            self.announced = true;
-        } else if enabled && store.need_prune()?.need_prune {
-            let plan = store.prune_plan()?;
-            if plan.totals.blocks > 0 {
-                (self.announce)(&plan);
-                self.announced = true;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// How long to wait for the bell: no time at all is set where only appended blocks are a trigger.
 fn rest<A: Arena, I: Index>(store: &Store<A, I>, pause: Option<Duration>) -> Option<Duration> {
     let timer = store.policy().trigger.millis().map(Duration::from_millis);
@@ -169,18 +152,21 @@ fn wait(shared: &Shared, rest: Option<Duration>) -> bool {
     !bell.stop
 }
 
-/// Ticks as the trigger grants, then frees what was cut.
+/// Ticks as the trigger grants, then frees what was cut. The first cut of a store waits until it was
+/// announced.
 fn run_until_done<A: Arena, I: Index>(
     shared: &Shared,
     store: &Store<A, I>,
+    announced: bool,
     observe: &mut impl FnMut(Result<&PruneOutcome, &StoreError>),
-) -> Result<(), StoreError> {
-    store.drain(|outcome| {
+) -> Result<Drained, StoreError> {
+    let heard = |outcome: &PruneOutcome| {
         if outcome.totals.blocks > 0 {
             observe(Ok(outcome));
         }
-        !shared.0.lock().stop
-    })
+        true
+    };
+    store.drain_while(announced, heard, || !shared.0.lock().stop)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use secateur_core::{CutTx, ExplainBlock, ExplainTx, Height, LookupError, Report, TxId};
 
-use super::parts::covering;
+use super::parts::{covering, overlapping};
 use super::prune::reports;
 use super::store::Store;
 use crate::StoreError;
@@ -74,9 +74,12 @@ impl<A: Arena, I: Index> Store<A, I> {
         let last = traces.iter().map(|range| *range.end()).max();
         let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
         let view = self.view()?;
-        let whole = |report: &Report| report.first <= first && last <= report.last;
-        let report = reports(&view.snapshot)?.into_iter().find(whole);
-        let part = covering(&view.snapshot, first)?.filter(|part| part.covers(last));
-        Ok(Some(CutTx { first, last, report, locator: part.map(|part| part.locator) }))
+        let cuts = |report: &Report| report.first <= last && first <= report.last;
+        let mut candidates = reports(&view.snapshot)?.into_iter().filter(cuts);
+        let earliest = candidates.next();
+        let reports = earliest.into_iter().chain(candidates.next_back()).collect();
+        let parts = overlapping(&view.snapshot, first, last)?;
+        let locators = parts.into_iter().map(|part| part.locator).collect();
+        Ok(Some(CutTx { first, last, reports, locators }))
     }
 }

@@ -32,6 +32,25 @@ pub(super) fn covering(rows: &impl Snapshot, height: Height) -> Result<Option<Pa
     Ok(part.covers(height).then_some(part))
 }
 
+/// The parts that have a block of a range, lowest first; at most [`MAX_PARTS`].
+pub(super) fn overlapping(
+    rows: &impl Snapshot,
+    first: Height,
+    last: Height,
+) -> Result<Vec<Part>, StoreError> {
+    let mut found: Vec<Part> = covering(rows, first)?.into_iter().collect();
+    let Some(above) = first.checked_add(1) else { return Ok(found) };
+    rows.rows(Table::Parts, &above.to_be_bytes(), |_, body| {
+        let part: Part = parse_document(Table::Parts, body)?;
+        if part.first > last || found.len() >= MAX_PARTS {
+            return Ok(ControlFlow::Break(()));
+        }
+        found.push(part);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(found)
+}
+
 /// Refuses a part that overlaps another one. Whether it is known already is the answer.
 fn is_known(rows: &impl Snapshot, part: &Part) -> Result<bool, StoreError> {
     let key = part.first.to_be_bytes();

@@ -6,6 +6,7 @@
 //! only ever grow, so nothing that was written is ever written over, and because all three
 //! streams take regions of one size, what one gives back any other can use.
 
+use std::fmt;
 use std::ops::{ControlFlow, Range};
 
 use secateur_core::{CoreError, Reader, Writer};
@@ -26,6 +27,22 @@ pub(crate) enum Stream {
     Runs = 1,
     /// Their filters, which stay longer.
     Filters = 2,
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(stream_name(*self as u8))
+    }
+}
+
+/// The name of a stream by its number, of which a damaged key may have any.
+pub(crate) const fn stream_name(number: u8) -> &'static str {
+    match number {
+        0 => "history",
+        1 => "runs",
+        2 => "filters",
+        _ => "unknown",
+    }
 }
 
 /// How many streams there are.
@@ -170,7 +187,7 @@ fn stream_pieces(
     while at < end {
         let (number, inside) = (at / size, at % size);
         let body = rows.row(Table::Streams, &stretch_key(stream, number))?.ok_or_else(|| {
-            let detail = format!("stretch {number} of stream {stream:?} has no region");
+            let detail = format!("stretch {number} of the stream {stream} has no region");
             StoreError::corrupt("streams", detail)
         })?;
         let region = read_stretch(&body)?;

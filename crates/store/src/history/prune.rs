@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use secateur_core::{
     Candidate, Cause, Height, Pressure, Report, Selection, StopReason, Totals, Verdict,
@@ -12,10 +11,11 @@ use super::control::export_head;
 use super::lane::{HashChange, Staging};
 use super::place::{Place, Stream};
 use super::record::{BlockRecord, Walk};
-use super::runs::{SealedAlong, sealed_to};
+use super::runs::{OpenIds, SealedAlong, sealed_to};
 use super::situation::Situation;
 use super::state::{State, parse_document};
 use super::store::{Control, Store};
+use super::tick::Turn;
 use super::txn::Txn;
 use crate::ground::{Arena, Index, Snapshot, Table};
 use crate::regions::alloc::Allocate;
@@ -61,11 +61,6 @@ pub struct PruneOutcome {
 }
 
 impl PruneOutcome {
-    fn of(report: Option<Report>, taken: &Taken, millis: u64) -> Self {
-        let Taken { totals, ref stop, pressure, .. } = *taken;
-        Self { report, totals, stop: stop.clone(), millis, pressure }
-    }
-
     /// Whether another tick would have something to do at once.
     pub fn more(&self) -> bool {
         self.stop == StopReason::MaxOps
@@ -75,15 +70,6 @@ impl PruneOutcome {
     /// waits for the next trigger.
     pub fn drains_on(&self) -> bool {
         self.more() && self.pressure.draining
-    }
-}
-
-/// Clears the guard against re-entry however the prune ends.
-struct Running<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -105,67 +91,41 @@ pub(crate) struct Terms {
     pub tombstone_cap: u64,
     /// The newest final block, up to which ids can be sealed; none where they are not to be.
     pub newest_final: Option<Height>,
+    /// Where ids are that no run holds.
+    pub open_ids: OpenIds,
+}
+
+/// A prune that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub limit: Height,
+    pub max_ops: u64,
+    pub by: Requester,
+    /// Whether it may be the first cut of this store.
+    pub may_be_first: bool,
 }
 
 /// A prune whose batch is on its way.
-struct Staged {
-    outcome: PruneOutcome,
-    ticket: u64,
+pub(super) struct Staged {
+    pub outcome: PruneOutcome,
+    pub ticket: u64,
+    /// It would be the first cut of this store, which it may not be: nothing was cut.
+    pub unannounced: bool,
+}
+
+impl Staged {
+    fn of(report: Option<Report>, taken: &Taken, millis: u64, ticket: u64) -> Self {
+        let Taken { totals, ref stop, pressure, .. } = *taken;
+        let outcome = PruneOutcome { report, totals, stop: stop.clone(), millis, pressure };
+        Self { outcome, ticket, unannounced: false }
+    }
+
+    fn unannounced(taken: &Taken) -> Self {
+        Self { unannounced: true, ..Self::of(None, taken, 0, 0) }
+    }
 }
 
 impl<A: Arena, I: Index> Store<A, I> {
-    /// The daemon's step: prunes once if the kill switch is on and something is due. Durable when
-    /// it returns.
-    pub fn tick(&self) -> Result<Option<PruneOutcome>, StoreError> {
-        let Some(staged) = self.stage_tick()? else { return Ok(None) };
-        self.wait_for(staged.ticket)?;
-        Ok(Some(staged.outcome))
-    }
-
-    /// What the daemon does at a trigger: one tick, and while the budget drains one after the other
-    /// until low water; then what was cut is freed. Under retention `max_ops_per_tick` is what a
-    /// trigger may cost. The ticks' batches follow each other through the lane without waiting, so
-    /// many of them cost one sync. `heard` hears of each and says whether to go on.
-    pub fn drain(&self, heard: impl FnMut(&PruneOutcome) -> bool) -> Result<(), StoreError> {
-        let drained = self.drain_on(heard);
-        if drained.is_err() {
-            self.note_failed_tick();
-        }
-        drained
-    }
-
-    fn drain_on(&self, mut heard: impl FnMut(&PruneOutcome) -> bool) -> Result<(), StoreError> {
-        loop {
-            self.wait_for_room()?;
-            let Some(staged) = self.stage_tick()? else { return Ok(()) };
-            if !heard(&staged.outcome) || !staged.outcome.drains_on() {
-                return if self.settled_along(staged.ticket)? {
-                    Ok(())
-                } else {
-                    self.settle().map(drop)
-                };
-            }
-        }
-    }
-
-    fn stage_tick(&self) -> Result<Option<Staged>, StoreError> {
-        self.blocks_since_tick.store(0, Ordering::Release);
-        if self.is_pruning() {
-            // Whoever prunes now rings when it is done.
-            self.tick_missed.store(true, Ordering::Release);
-            return Ok(None);
-        }
-        let (enabled, max_ops) = {
-            let control = self.writer()?;
-            let ops = control.policy.max_ops_per_tick;
-            (control.state.pruning_enabled, self.tick_ops(control.state.pressure, ops))
-        };
-        if !enabled {
-            return Ok(None);
-        }
-        self.prune(Height::MAX, max_ops, Requester::Daemon).map(Some)
-    }
-
     /// Prunes once now, whether or not the daemon is on. Policy and holds are obeyed.
     pub fn prune_now(&self, max_ops: u64) -> Result<PruneOutcome, StoreError> {
         self.prune_blocks(Height::MAX, max_ops)
@@ -174,38 +134,31 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// Cuts what is due, oldest first, at most up to `limit` and `max_ops`: one batch, each block
     /// whole. The first block of a call is cut whatever it costs, so that none can stall pruning.
     pub fn prune_blocks(&self, limit: Height, max_ops: u64) -> Result<PruneOutcome, StoreError> {
-        let staged = self.prune(limit, max_ops, Requester::Operator)?;
+        let Some(turn) = self.turn() else {
+            return Err(StoreError::refused("prune", "a prune is running already"));
+        };
+        let by = Requester::Operator;
+        let staged = self.prune(&turn, Request { limit, max_ops, by, may_be_first: true })?;
+        drop(turn);
         self.wait_for(staged.ticket)?;
-        if self.tick_missed.swap(false, Ordering::AcqRel) {
-            self.ring();
-        }
         Ok(staged.outcome)
     }
 
-    fn prune(&self, limit: Height, max_ops: u64, by: Requester) -> Result<Staged, StoreError> {
-        if max_ops == 0 {
+    /// Prunes in the turn that the caller has.
+    pub(super) fn prune(&self, _: &Turn<'_, A, I>, request: Request) -> Result<Staged, StoreError> {
+        if request.max_ops == 0 {
             return Err(StoreError::refused("prune", "max_ops is 0"));
         }
-        if self.prune_running.swap(true, Ordering::AcqRel) {
-            return Err(StoreError::refused("prune", "a prune is running already"));
-        }
-        let _running = Running(&self.prune_running);
-        match self.try_prune(limit, max_ops, by, true) {
+        match self.try_prune(request, true) {
             // Without room for a run its ids are forgotten: space matters more.
-            Err(StoreError::DiskFull { .. }) => self.try_prune(limit, max_ops, by, false),
+            Err(StoreError::DiskFull { .. }) => self.try_prune(request, false),
             pruned => pruned,
         }
     }
 
     /// Selects, seals along what must not be forgotten, and stages: all of it in one batch, so that
     /// a plan that does the same and drops its batch has seen what a prune does.
-    fn try_prune(
-        &self,
-        limit: Height,
-        max_ops: u64,
-        by: Requester,
-        seals: bool,
-    ) -> Result<Staged, StoreError> {
+    fn try_prune(&self, request: Request, seals: bool) -> Result<Staged, StoreError> {
         let mut control = self.writer()?;
         let began = self.clock.now_millis();
         let mut txn = self.begin(&mut control)?;
@@ -214,11 +167,13 @@ impl<A: Arena, I: Index> Store<A, I> {
         let situation =
             Situation::gather(&txn, &txn.state, &control.policy, &control.settings, wall)?;
         let used_before = txn.state.used_bytes(&self.header.classes);
-        let selection = situation.select(&txn.state, &self.header.classes, max_ops);
+        let selection = situation.select(&txn.state, &self.header.classes, request.max_ops);
+        let first_cut = txn.state.boundary.is_none();
         let terms = Terms {
-            limit,
+            limit: request.limit,
             tombstone_cap: control.tombstone_cap(),
             newest_final: export_head(&control.state, &control.settings).filter(|_| seals),
+            open_ids: OpenIds::Live,
         };
         let read_ids = || {
             self.build_hashes_for(&control)?;
@@ -226,8 +181,12 @@ impl<A: Arena, I: Index> Store<A, I> {
             self.flush()
         };
         let mut taken = self.cut_due(&mut txn, selection, &terms, read_ids, |_| {})?;
+        if first_cut && !request.may_be_first && taken.totals.blocks > 0 {
+            // The batch is dropped with all that it did.
+            return Ok(Staged::unannounced(&taken));
+        }
         self.note_stop(&taken.stop);
-        self.note_behind(&txn.state, situation.retain_min);
+        self.note_behind(&txn.state, &situation, false);
         let (Some(first), Some(last), Some(cause)) =
             (taken.totals.first, taken.totals.last, taken.cause)
         else {
@@ -237,11 +196,11 @@ impl<A: Arena, I: Index> Store<A, I> {
                 self.lane.staged()
             };
             let millis = self.clock.now_millis().saturating_sub(began);
-            return Ok(Staged { outcome: PruneOutcome::of(None, &taken, millis), ticket });
+            return Ok(Staged::of(None, &taken, millis, ticket));
         };
         let SealedAlong { runs, writes } = std::mem::take(&mut taken.sealed);
         if !writes.is_empty() {
-            self.check_headroom(txn.fresh_bytes)?;
+            self.check_headroom("sealing ids", txn.fresh_bytes)?;
             self.arena.grow(txn.state.arena_end)?;
         }
         let used_after = txn.state.used_bytes(&self.header.classes);
@@ -251,7 +210,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             Report {
                 seq: 0,
                 at: wall,
-                by: by.name().into(),
+                by: request.by.name().into(),
                 cause,
                 first,
                 last,
@@ -271,7 +230,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let hashes = HashChange::Cut(last, Arc::clone(&txn.runs), runs);
         let staging = Staging { writes, freed, journal, hashes };
         let ticket = self.stage_cut(&mut control, txn, staging)?;
-        Ok(Staged { outcome: PruneOutcome::of(Some(report), &taken, millis), ticket })
+        Ok(Staged::of(Some(report), &taken, millis, ticket))
     }
 
     /// Shows the selection the oldest block again and again until it says stop, and removes what
@@ -308,7 +267,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             }
             if sealed < Some(candidate.height) && terms.newest_final.is_some() {
                 read_ids()?;
-                self.seal_along(txn, candidate.height, terms.newest_final, &mut along)?;
+                self.seal_along(txn, candidate.height, terms, &mut along)?;
                 // Where they cannot be sealed they are forgotten.
                 sealed = sealed.max(sealed_to(&txn.runs)).max(Some(candidate.height));
                 selection.observe(txn.state.used_bytes(&self.header.classes));

@@ -79,7 +79,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             let (offset, class) = (*offset, fact.class);
             let Some(entry) = derived(fact, census.incomplete) else { continue };
             if entry != fact.entry || !fact.readable {
-                let detail = format!("mark the region at {offset} as {:?}", entry.state);
+                let detail = format!("mark the region at {offset} as {}", entry.state);
                 step(detail, Step::Set(offset, class, entry));
             }
             let listed = census.free.get(&offset).is_some_and(|(listed, _)| *listed == class);

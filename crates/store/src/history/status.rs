@@ -8,9 +8,10 @@ use secateur_core::{
 };
 
 use super::control::export_head;
+use super::headroom::Headroom;
 use super::pace::behind_of;
 use super::prune::{Oldest, Terms, candidate, load_report};
-use super::runs::{load_runs, searched_from, tombstone_cap};
+use super::runs::{OpenIds, Segment, load_runs, searched_from, tombstone_cap};
 use super::situation::{Situation, settings_of};
 use super::state::State;
 use super::store::Store;
@@ -37,6 +38,8 @@ struct Forecast {
     span_seconds: u64,
 }
 
+type ViewWithOpenIds<'a, A, I> = (View<'a, A, <I as Index>::Snapshot>, Vec<Arc<Segment>>);
+
 impl<A: Arena, I: Index> Store<A, I> {
     /// The state of the family in one value.
     pub fn get_prune_status(&self) -> Result<PruneStatus, StoreError> {
@@ -51,7 +54,9 @@ impl<A: Arena, I: Index> Store<A, I> {
             Some(height) => Some(view.record(height)?),
             None => None,
         };
-        let (free, needed) = self.room()?;
+        let headroom = self.headroom()?;
+        let (behind, behind_blocks) =
+            (self.behind_alarm(state, &situation), behind_of(state, &situation));
         let mut status = PruneStatus {
             head: state.head.map(|tip| tip.height),
             export_head: export_head(state, &settings),
@@ -66,8 +71,8 @@ impl<A: Arena, I: Index> Store<A, I> {
             arena_bytes: state.arena_end,
             disk_bytes: self.arena.space()?.given,
             index_bytes: self.index.bytes()?,
-            free_bytes: free,
-            disk_full: needed.is_some(),
+            free_bytes: headroom.free,
+            disk_full: headroom.short_of.is_some(),
             least_target_bytes: self.header.least_target(),
             classes: self.class_use(state),
             layout: self.header.layout.name().into(),
@@ -92,7 +97,7 @@ impl<A: Arena, I: Index> Store<A, I> {
             budget_seconds: forecast.budget_seconds,
             seconds_to_high_water: forecast.seconds_to_high_water,
             pace: self.pace_of(&view.snapshot, state, &situation.policy, forecast.span_seconds)?,
-            retention_behind_blocks: behind_of(state, situation.retain_min),
+            retention_behind_blocks: behind_blocks,
             queued_transactions: self.ends().queued,
             journal_entries: journal_len(&view.snapshot)?,
             oldest_pin_age: self.pins.oldest_age(),
@@ -101,12 +106,13 @@ impl<A: Arena, I: Index> Store<A, I> {
             overruns: state.counters.overruns,
             alarms: Vec::new(),
         };
-        status.alarms = self.alarms(&status, needed);
+        status.alarms = self.alarms(&status, headroom, behind);
         Ok(status)
     }
 
     /// What a prune would do now, down to the last block, and what would stop it. It selects
-    /// with the same code as the real run.
+    /// with the same code as the real run, and costs as much as one but for its writes: it reads the
+    /// records of all blocks that are due, and sorts those of their ids that are in no run yet.
     pub fn prune_plan(&self) -> Result<Plan, StoreError> {
         self.prune_plan_within(u64::MAX)
     }
@@ -114,7 +120,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     /// The same, for no more than so many nominal operations: a plan that would go on stops with
     /// [`StopReason::MaxOps`].
     pub fn prune_plan_within(&self, max_ops: u64) -> Result<Plan, StoreError> {
-        let view = self.view()?;
+        let (view, segments) = self.view_with_open_ids()?;
         let (state, table) = (&view.state, &self.header.classes);
         let situation = self.situation_of(&view.snapshot, state)?;
         let tick_ops = self.tick_ops(state.pressure, situation.policy.max_ops_per_tick);
@@ -132,11 +138,17 @@ impl<A: Arena, I: Index> Store<A, I> {
             limit: Height::MAX,
             tombstone_cap: cap,
             newest_final: export_head(&view.state, &settings),
+            open_ids: OpenIds::Copied(segments),
         };
-        let read_ids = || self.build_hashes();
-        let taken = self.cut_due(&mut txn, selection, &terms, read_ids, |candidate| {
-            ticks.add(ops_of_block(candidate.tx_count));
-        })?;
+        let taken = self.cut_due(
+            &mut txn,
+            selection,
+            &terms,
+            || Ok(()),
+            |candidate| {
+                ticks.add(ops_of_block(candidate.tx_count));
+            },
+        )?;
         Ok(Plan {
             cause: taken.cause,
             totals: taken.totals,
@@ -149,6 +161,19 @@ impl<A: Arena, I: Index> Store<A, I> {
             binding_hold: situation.binding(taken.pressure.draining),
             holds: situation.holds.clone(),
         })
+    }
+
+    /// Rows, and the ids that are in no run, of the same moment: nothing is on its way then, and the
+    /// writer waits so long.
+    fn view_with_open_ids(&self) -> Result<ViewWithOpenIds<'_, A, I>, StoreError> {
+        let control = self.control.lock();
+        self.build_hashes_for(&control)?;
+        if self.poisoned().is_none() {
+            self.flush()?;
+        } else {
+            self.lane.wait_until_still();
+        }
+        Ok((self.view()?, self.hashes.open_segments()))
     }
 
     /// Whether a prune is due. It ignores the kill switch: it is for alarms.
@@ -201,8 +226,13 @@ impl<A: Arena, I: Index> Store<A, I> {
             .collect()
     }
 
-    /// `short_of` is what blocks need, if they are refused for want of it.
-    fn alarms(&self, status: &PruneStatus, short_of: Option<u64>) -> Vec<String> {
+    /// `behind` is the alarm of retention.
+    fn alarms(
+        &self,
+        status: &PruneStatus,
+        headroom: Headroom,
+        behind: Option<String>,
+    ) -> Vec<String> {
         let target = status.target_bytes;
         let mut alarms = Vec::new();
         let mut alarm = |raised: bool, text: String| {
@@ -210,7 +240,7 @@ impl<A: Arena, I: Index> Store<A, I> {
                 alarms.push(text);
             }
         };
-        for text in self.standing_alarms(status, short_of) {
+        for text in self.standing_alarms(status, headroom).into_iter().chain(behind) {
             alarm(true, text);
         }
         if let Some(StopReason::Hold { hold, strength: Strength::Hard, .. }) =
@@ -269,7 +299,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// What the store itself found out and keeps in mind until it is over.
-    fn standing_alarms(&self, status: &PruneStatus, short_of: Option<u64>) -> Vec<String> {
+    fn standing_alarms(&self, status: &PruneStatus, headroom: Headroom) -> Vec<String> {
         let poisoned = self
             .poisoned()
             .map(|cause| format!("the store refuses writes until it is reopened: {cause}"));
@@ -278,31 +308,11 @@ impl<A: Arena, I: Index> Store<A, I> {
             .lock()
             .as_ref()
             .map(|cause| format!("ids stay in memory, because they cannot be sealed: {cause}"));
-        [poisoned, room_alarm(status, short_of), unsealed, self.behind_alarm()]
+        [poisoned, headroom.alarm(status.target_bytes, status.disk_bytes), unsealed]
             .into_iter()
             .flatten()
             .collect()
     }
-}
-
-/// What is wrong with the room on the disk. `short_of` is what blocks need, if they are refused.
-fn room_alarm(status: &PruneStatus, short_of: Option<u64>) -> Option<String> {
-    let free = status.free_bytes?;
-    if let Some(needed) = short_of {
-        let (free, needed) = (format_bytes(free), format_bytes(needed));
-        return Some(format!(
-            "the disk is full: {free} are free, and the next blocks need {needed}; blocks are refused, \
-             reads and pruning go on"
-        ));
-    }
-    // What the arena may still grow by before its budget is full.
-    let growth = status.target_bytes.saturating_sub(status.disk_bytes);
-    (growth > free).then(|| {
-        let (free, growth) = (format_bytes(free), format_bytes(growth));
-        format!(
-            "the disk is too small for the budget: {free} are free, and the arena may grow by {growth}"
-        )
-    })
 }
 
 /// Counts the ticks that a run of blocks takes, as the real ticks would split it.

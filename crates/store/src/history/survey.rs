@@ -2,13 +2,14 @@
 //! reports what it finds, `repair` puts back what it can derive.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::{ControlFlow, Range};
 
 use secateur_core::{Height, Part, Report};
 use serde::Deserialize;
 
 use super::control::Consumer;
-use super::place::{Place, Stream, read_stretch, read_stretch_key};
+use super::place::{Place, Stream, read_stretch, read_stretch_key, stream_name};
 use super::queue::load_queue;
 use super::record::{BlockRecord, visit_groups};
 use super::runs::load_runs;
@@ -28,6 +29,18 @@ pub(crate) enum Thing {
     Run(u64),
 }
 
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block(height) => write!(f, "block {height}"),
+            Self::Stretch(stream, number) => {
+                write!(f, "stretch {number} of the stream {}", stream_name(*stream))
+            }
+            Self::Run(number) => write!(f, "run {number}"),
+        }
+    }
+}
+
 /// Every row of a store, looked at once.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
@@ -43,6 +56,10 @@ struct Chained {
     before: Option<BlockRecord>,
     /// A row could not be read, so the next may begin anywhere.
     unknown: bool,
+}
+
+fn named(height: Option<Height>) -> String {
+    height.map_or_else(|| "no block".into(), |height| format!("block {height}"))
 }
 
 /// Where a block ends in its stream.
@@ -94,8 +111,7 @@ impl Survey {
                 }
             };
             if group.last() <= state.boundary {
-                let detail =
-                    format!("the row of block {:?} lies below the boundary", group.first());
+                let detail = format!("the row of {} lies below the boundary", named(group.first()));
                 self.census.find(Chain, 2, false, detail);
             }
             for record in group.records {
@@ -107,8 +123,11 @@ impl Survey {
         let head = state.head.map(|tip| tip.height);
         if head.map(|head| head + 1) != chain.expected && !chain.unknown {
             self.census.incomplete = true;
-            let detail =
-                format!("the records end before {:?}, the head is {head:?}", chain.expected);
+            let detail = format!(
+                "the records end before {}, the head is {}",
+                named(chain.expected),
+                named(head)
+            );
             self.census.find(Chain, 1, false, detail);
         }
         if let (Some(tip), Some(last)) = (state.head, chain.before)
@@ -124,7 +143,8 @@ impl Survey {
         let height = record.meta.height;
         if chain.expected != Some(height) && !chain.unknown {
             self.census.incomplete = true;
-            let detail = format!("block {height} stands where {:?} should", chain.expected);
+            let detail =
+                format!("block {height} is stored where {} should be", named(chain.expected));
             let invariant = if chain.expected.is_none() { 2 } else { 1 };
             self.census.find(Chain, invariant, false, detail);
         }

@@ -29,6 +29,13 @@ pub(crate) struct ClassCount {
     pub punched: u64,
 }
 
+impl std::fmt::Display for ClassCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { used, quarantine, free, punched } = self;
+        write!(f, "{used} used, {quarantine} quarantined, {free} free ({punched} given back)")
+    }
+}
+
 /// The part of a family's state that is about regions.
 pub(crate) struct Books<'a> {
     /// Where the next new region begins.

@@ -16,17 +16,17 @@ use crate::ground::{Snapshot, Table};
 use crate::rows::{u64_key, unseal};
 
 /// Who a region belongs to: a thing of the family, or a cut that waits to be freed.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner<T> {
     Thing(T),
     Journal(u64),
 }
 
-impl<T: fmt::Debug> fmt::Debug for Owner<T> {
+impl<T: fmt::Display> fmt::Display for Owner<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Thing(thing) => thing.fmt(f),
-            Self::Journal(seq) => f.debug_tuple("Journal").field(seq).finish(),
+            Self::Journal(seq) => write!(f, "journal entry {seq}"),
         }
     }
 }
@@ -70,7 +70,7 @@ impl<T> Default for Census<T> {
     }
 }
 
-impl<T: fmt::Debug + Copy> Census<T> {
+impl<T: fmt::Display + Copy> Census<T> {
     pub(crate) fn find(
         &mut self,
         kind: FindingKind,
@@ -172,14 +172,14 @@ impl<T: fmt::Debug + Copy> Census<T> {
     /// Notes that `owner` refers to a region, and that the region is as it must be for that.
     fn claim(&mut self, owner: Owner<T>, ptr: &BlobPtr, state: RegionState) {
         let wrong = match self.regions.get_mut(&ptr.offset) {
-            None => format!("{owner:?} refers to {}, where no region is", ptr.offset),
+            None => format!("{owner} refers to {}, where no region is", ptr.offset),
             Some(fact) if fact.class != ptr.class => {
-                format!("{owner:?} takes the region at {} for another class", ptr.offset)
+                format!("{owner} takes the region at {} for another class", ptr.offset)
             }
             Some(fact) => {
                 if let Some((other, _)) = fact.owner {
                     fact.disputed = true;
-                    format!("the region at {} belongs to {other:?} and {owner:?}", ptr.offset)
+                    format!("the region at {} belongs to {other} and {owner}", ptr.offset)
                 } else {
                     fact.owner = Some((owner, ptr.generation));
                     let (found, generation) = (fact.entry.state, fact.entry.generation);
@@ -189,8 +189,8 @@ impl<T: fmt::Debug + Copy> Census<T> {
                     let derivable = generation == ptr.generation;
                     fact.disputed = !derivable;
                     let detail = format!(
-                        "the region at {} is {found:?} of generation {generation}, but {owner:?} \
-                         needs it {state:?} of generation {}",
+                        "the region at {} is {found} of generation {generation}, but {owner} \
+                         needs it {state} of generation {}",
                         ptr.offset, ptr.generation
                     );
                     self.find(FindingKind::Region, 4, derivable, detail);
@@ -226,7 +226,7 @@ impl<T: fmt::Debug + Copy> Census<T> {
         for (offset, fact) in &self.regions {
             if fact.readable && fact.owner.is_none() && fact.entry.state != RegionState::Free {
                 let detail = format!(
-                    "the region at {offset} is {:?} but nothing refers to it",
+                    "the region at {offset} is {} but nothing refers to it",
                     fact.entry.state
                 );
                 found.push((Region, true, detail));
@@ -237,7 +237,7 @@ impl<T: fmt::Debug + Copy> Census<T> {
                 found.push((
                     FreeList,
                     true,
-                    format!("the region at {offset} is {is:?} and{detail} in the free list"),
+                    format!("the region at {offset} is {is} and{detail} in the free list"),
                 ));
             }
         }
@@ -252,7 +252,7 @@ impl<T: fmt::Debug + Copy> Census<T> {
         let counted = self.count(table);
         for ((class, counted), stored) in table.classes().iter().zip(counted).zip(counts) {
             if counted != *stored {
-                let detail = format!("class {class}: counted {counted:?}, stored {stored:?}");
+                let detail = format!("class {class}: counted {counted}, stored {stored}");
                 self.find(Counter, 5, true, detail);
             }
         }

@@ -45,7 +45,7 @@ pub(crate) fn check_arena_word(arena: &impl Arena, family: Family) -> Result<(),
     }
     let others = Family::ALL.into_iter().filter(|other| *other != family);
     match others.into_iter().find(|other| *other.arena_word() == word) {
-        Some(other) => Err(StoreError::Foreign(format!("these are the files of {other:?}"))),
+        Some(other) => Err(StoreError::Foreign(format!("these are the files of {other}"))),
         None => Ok(()),
     }
 }

@@ -89,6 +89,16 @@ pub enum RegionState {
     Free = 3,
 }
 
+impl std::fmt::Display for RegionState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Used => "used",
+            Self::Quarantine => "quarantined",
+            Self::Free => "free",
+        })
+    }
+}
+
 /// A row of the allocation table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AllocEntry {

@@ -29,10 +29,10 @@ pub struct ShelfReport {
 }
 
 /// What owns a slot: a word and two numbers, for messages.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner(&'static str, u64, u64);
 
-impl fmt::Debug for Owner {
+impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(what, first, second) = self;
         write!(f, "{what} {first}/{second}")
@@ -101,7 +101,7 @@ impl<A: Arena, I: Index> Shelf<A, I> {
                 // What is not its region any more was cut meanwhile, or the census has told.
                 Err(_) if check_region(&view, &slot.region).is_err() => {}
                 Err(error) => {
-                    let detail = format!("{owner:?}: {error}");
+                    let detail = format!("{owner}: {error}");
                     census.find(FindingKind::Payload, 14, false, detail);
                 }
             }

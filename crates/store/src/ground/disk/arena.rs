@@ -76,6 +76,7 @@ impl<V: Volume> Arena for FileArena<V> {
 
     fn space(&self) -> Result<Space, StoreError> {
         let given = self.file.given().map_err(|e| StoreError::io("measuring the arena", e))?;
-        Ok(Space { given, available: Some(self.volume.available()?) })
+        let (available, total) = self.volume.space()?;
+        Ok(Space { given, available: Some(available), total })
     }
 }

@@ -51,6 +51,10 @@ pub trait Volume: Clone + Send + Sync + 'static {
     fn lock(&self, file: &Self::File) -> Result<(), StoreError>;
     /// Bytes that can still be given.
     fn available(&self) -> Result<u64, StoreError>;
+    /// Bytes that can still be given, and all that it has, where that is known.
+    fn space(&self) -> Result<(u64, Option<u64>), StoreError> {
+        Ok((self.available()?, None))
+    }
 }
 
 /// A directory of the file system.
@@ -138,9 +142,14 @@ impl Volume for FsVolume {
     }
 
     fn available(&self) -> Result<u64, StoreError> {
+        Ok(self.space()?.0)
+    }
+
+    fn space(&self) -> Result<(u64, Option<u64>), StoreError> {
         let stat = rustix::fs::statvfs(self.directory.as_path())
             .map_err(|error| StoreError::io("asking for free space", error.into()))?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok((bytes(stat.f_bavail), Some(bytes(stat.f_blocks))))
     }
 }
 

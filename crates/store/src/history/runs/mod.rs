@@ -16,11 +16,11 @@ mod record;
 mod room;
 mod seal;
 
-pub(crate) use epoch::{BlockIds, SealLimits};
+pub(crate) use epoch::{BlockIds, SealLimits, Segment};
 pub use record::{Blob, RunRecord};
 pub(crate) use record::{load_runs, searched_from, tombstone_cap};
 pub(crate) use room::{HashRoom, LiveRun};
-pub(crate) use seal::{SealedAlong, sealed_to};
+pub(crate) use seal::{OpenIds, SealedAlong, sealed_to};
 
 use secateur_core::Height;
 

@@ -249,18 +249,13 @@ impl HashRoom {
         sealed_to: Option<Height>,
         final_height: Height,
     ) -> Option<Segment> {
-        let holds = |segment: &&Arc<Segment>| (segment.first..=segment.last).contains(&height);
-        let found = self.room.read().as_ref()?.segments.iter().find(holds).cloned()?;
-        let mut segment = Segment::clone(&found);
-        drop(found);
-        if let Some(sealed) = sealed_to.filter(|sealed| *sealed >= segment.first) {
-            segment = segment.split_off(sealed)?;
-        }
-        if final_height < height {
-            return None;
-        }
-        segment.split_off(final_height);
-        Some(segment)
+        segment_of(&self.room.read().as_ref()?.segments, height, sealed_to, final_height)
+    }
+
+    /// All segments that are not sealed, oldest first, as they are now.
+    pub(crate) fn open_segments(&self) -> Vec<Arc<Segment>> {
+        let room = self.room.read();
+        room.as_ref().map(|room| room.segments.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// What the room takes, about.
@@ -279,4 +274,24 @@ impl HashRoom {
         let front = room.as_ref().and_then(|room| room.segments.front());
         front.is_some_and(|segment| segment.closed && Some(segment.last) <= final_height)
     }
+}
+
+/// What [`HashRoom::segment_of`] finds, among these segments.
+pub(super) fn segment_of<'a>(
+    segments: impl IntoIterator<Item = &'a Arc<Segment>>,
+    height: Height,
+    sealed_to: Option<Height>,
+    final_height: Height,
+) -> Option<Segment> {
+    let mut segments = segments.into_iter();
+    let found = segments.find(|segment| (segment.first..=segment.last).contains(&height))?;
+    if final_height < height {
+        return None;
+    }
+    let mut segment = Segment::clone(found);
+    if let Some(sealed) = sealed_to.filter(|sealed| *sealed >= segment.first) {
+        segment = segment.split_off(sealed)?;
+    }
+    segment.split_off(final_height);
+    Some(segment)
 }

@@ -9,12 +9,13 @@ use secateur_core::{Block, Height, Payloads, Segment as PayloadSegment};
 use super::epoch::{BlockIds, SealLimits, Segment};
 use super::format::{Summary, encode_run};
 use super::record::{Blob, RunRecord, tombstone_cap};
-use super::room::{LiveRun, Room, Tomb};
+use super::room::{LiveRun, Room, Tomb, segment_of};
 use crate::StoreError;
 use crate::error::row_error;
 use crate::ground::{Arena, Index, Snapshot, Table};
 use crate::history::lane::{HashChange, Staging, Write};
 use crate::history::place::{Place, Stream, pieces};
+use crate::history::prune::Terms;
 use crate::history::record::{Group, Walk};
 use crate::history::store::{Control, Store};
 use crate::history::txn::Txn;
@@ -59,6 +60,14 @@ impl Sealing {
 pub(crate) struct SealedAlong {
     pub runs: Vec<Arc<LiveRun>>,
     pub writes: Vec<Write>,
+}
+
+/// Where a cut finds ids that are in no run.
+pub(crate) enum OpenIds {
+    /// In the room as it is: the caller is the writer, and nothing else moves it.
+    Live,
+    /// As they were with a snapshot, for a plan beside which others write.
+    Copied(Vec<Arc<Segment>>),
 }
 
 /// The newest block whose ids are in a run or were.
@@ -109,17 +118,24 @@ impl<A: Arena, I: Index> Store<A, I> {
         &self,
         txn: &mut Txn<'_, S>,
         height: Height,
-        newest_final: Option<Height>,
+        terms: &Terms,
         along: &mut SealedAlong,
     ) -> Result<(), StoreError> {
         let sealed = sealed_to(&txn.runs);
-        let segment = newest_final.and_then(|last| self.hashes.segment_of(height, sealed, last));
+        let Some(newest_final) = terms.newest_final else { return Ok(()) };
+        let segment = match &terms.open_ids {
+            OpenIds::Live => self.hashes.segment_of(height, sealed, newest_final),
+            OpenIds::Copied(segments) => segment_of(segments, height, sealed, newest_final),
+        };
         let Some(segment) = segment else { return Ok(()) };
         let sealing = Sealing::of(&segment, txn.state.run_next)?;
         drop(segment);
         let (live, writes) = self.put_sealed(txn, sealing)?;
-        along.runs.push(live);
-        along.writes.extend(writes);
+        // A plan writes nothing, so it keeps no run in memory.
+        if matches!(terms.open_ids, OpenIds::Live) {
+            along.runs.push(live);
+            along.writes.extend(writes);
+        }
         Ok(())
     }
 
@@ -158,7 +174,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         let freed = self.settle_into(&mut txn)?;
         let mut cut = Cut::default();
         let (live, writes) = self.put_sealed(&mut txn, sealing)?;
-        self.check_headroom(txn.fresh_bytes)?;
+        self.check_headroom("sealing ids", txn.fresh_bytes)?;
         self.arena.grow(txn.state.arena_end)?;
         for old in replaced {
             txn.drop_run(old, &mut cut)?;
