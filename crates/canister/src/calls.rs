@@ -8,6 +8,7 @@ use secateur_store::{Settings, StoreError};
 use serde_bytes::{ByteArray, ByteBuf};
 
 use crate::access::{self, consumers_only, controllers_only};
+use crate::metrics::counted;
 use crate::types::{
     Appended, ArchivePart, Block, BlockHead, BlockMeta, Cursor, Error, ExportReply, KeptBlock,
     MAX_TICK_OPS, Piece, Plan, PruneOutcome, PrunePolicy, PruneStatus, Queued, StopReason,
@@ -160,8 +161,8 @@ fn set_pruning_enabled(enabled: bool) -> Result<(), Error> {
 }
 
 /// Prunes once, whether or not the kill switch is on: so many operations, and at most a tick; 0 is
-/// refused. Policy and holds are obeyed. Where ids wait to be sealed that comes first, in a message of its own: then
-/// nothing is cut, and `MaxOps` says that the next call goes on.
+/// refused. Policy and holds are obeyed. Where a full epoch of ids waits to be sealed that comes first, in a
+/// message of its own: then nothing is cut, and `MaxOps` says that the next call goes on.
 #[ic_cdk::update]
 fn prune_now(max_ops: u64) -> Result<PruneOutcome, Error> {
     controllers_only()?;
@@ -176,10 +177,11 @@ fn prune_now(max_ops: u64) -> Result<PruneOutcome, Error> {
         }
         // A message has no room for more than a tick.
         let most = store.policy().max_ops_per_tick.min(MAX_TICK_OPS);
-        let outcome = store.prune_now(max_ops.min(most))?;
+        let prune = || store.prune_now(max_ops.min(most));
+        let outcome = counted(prune, |outcome| Some(outcome.totals))?;
         Ok(PruneOutcome { totals: outcome.totals.into(), stop: outcome.stop.into() })
     })?;
-    // It frees what was cut, and goes on with what is due.
+    // It frees what was cut; what else is due waits for a trigger or a look.
     work::schedule();
     Ok(outcome)
 }

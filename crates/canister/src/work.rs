@@ -2,7 +2,8 @@
 //!
 //! An append only schedules it. A step that traps is undone, and forgotten by the timers; but that it was
 //! scheduled is not, so that the next call or look finds it out and schedules it again. A look comes with
-//! time, whatever the policy says, so that nothing waits for a call that does not come.
+//! time, whatever the policy says, so that nothing waits for a call that does not come. A step that fails is
+//! tried again after a pause, or each call until then would pay for a message that fails as well.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use ic_cdk_timers::TimerId;
 use secateur_store::StoreError;
 
+use crate::metrics::counted;
 use crate::state;
 use crate::types::MAX_MILLIS;
 
@@ -18,6 +20,19 @@ use crate::types::MAX_MILLIS;
 const LOOK: Duration = Duration::from_mins(10);
 /// A step that was to run at once and has not run after this time trapped.
 const LOST: Duration = Duration::from_secs(10);
+
+/// The first pause after a step that failed; each further one is twice as long, up to [`LOOK`].
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What is waited for after a step that failed: until then no call and no look schedules another one.
+#[derive(Clone, Copy)]
+struct Pause {
+    /// When it ends, in nanoseconds.
+    until: u64,
+    len: Duration,
+    /// Schedules the step that tries again.
+    timer: TimerId,
+}
 
 /// A step that is to run.
 #[derive(Clone, Copy)]
@@ -40,6 +55,8 @@ thread_local! {
     static STEP: Cell<Option<Scheduled>> = const { Cell::new(None) };
     /// Looks that come with time.
     static LOOKS: Cell<Option<TimerId>> = const { Cell::new(None) };
+    /// The pause after the last step, if that failed.
+    static PAUSE: Cell<Option<Pause>> = const { Cell::new(None) };
     /// Steps that failed or trapped.
     static FAILURES: Cell<u64> = const { Cell::new(0) };
 }
@@ -58,8 +75,32 @@ fn failed() {
     FAILURES.set(FAILURES.get() + 1);
 }
 
+/// Whether the last step failed, and it is too early to try again.
+fn is_pausing() -> bool {
+    PAUSE.get().is_some_and(|pause| ic_cdk::api::time() < pause.until)
+}
+
+/// Ends the pause, and says how long it was.
+fn end_pause() -> Option<Duration> {
+    let pause = PAUSE.take()?;
+    ic_cdk_timers::clear_timer(pause.timer);
+    Some(pause.len)
+}
+
+/// Waits, longer than the last time if that failed too, and tries again.
+fn pause() {
+    let len = end_pause().map_or(FIRST_PAUSE, |len| (2 * len).min(LOOK));
+    let timer = ic_cdk_timers::set_timer(len, async { schedule() });
+    let nanos = u64::try_from(len.as_nanos()).unwrap_or(u64::MAX);
+    let until = ic_cdk::api::time().saturating_add(nanos);
+    PAUSE.set(Some(Pause { until, len, timer }));
+}
+
 /// After a call that may have left work: schedules it.
 pub(crate) fn follow_up() {
+    if is_pausing() {
+        return;
+    }
     let seals = state::with(|store| Ok(store.seal_due())).unwrap_or(false);
     if TICK.get() || seals || STEP.get().is_some_and(Scheduled::is_lost) {
         schedule();
@@ -86,6 +127,9 @@ fn look() {
         }
         Ok(store.seal_due())
     });
+    if is_pausing() {
+        return;
+    }
     if due.unwrap_or(true) || TICK.get() || STEP.get().is_some_and(Scheduled::is_lost) {
         schedule();
     }
@@ -112,11 +156,16 @@ pub(crate) fn schedule_prune() {
 
 fn step() {
     STEP.set(None);
-    match state::with(one_step) {
+    let done = state::with(one_step);
+    if done.is_ok() {
+        end_pause();
+    }
+    match done {
         Ok(true) => schedule(),
         Ok(false) => {}
         Err(error) => {
             failed();
+            pause();
             ic_cdk::api::debug_print(format!("secateur: a step of its own failed: {error}"));
         }
     }
@@ -131,7 +180,8 @@ fn one_step(store: &state::History) -> Result<bool, StoreError> {
     }
     // Where there is no room for a run there is all the more reason to cut.
     if TICK.get() {
-        if store.tick()?.is_some_and(|outcome| outcome.drains_on()) {
+        let outcome = counted(|| store.tick(), |outcome| outcome.as_ref().map(|done| done.totals))?;
+        if outcome.is_some_and(|outcome| outcome.drains_on()) {
             return Ok(true);
         }
         TICK.set(false);

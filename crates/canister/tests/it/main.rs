@@ -19,3 +19,4 @@ mod golden;
 mod interface;
 mod model;
 mod prune;
+mod settings;
