@@ -1,14 +1,17 @@
 //! What this family counts and shows (`secateur_…`), and what it says in the log while it does so.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
+use secateur_core::format_bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::ValidatorId;
@@ -28,8 +31,35 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+/// A number that is not always known: then it has no sample.
+#[derive(Debug)]
+struct Known {
+    name: &'static str,
+    help: &'static str,
+    now: Mutex<Option<u64>>,
+}
+
+impl Known {
+    fn new(name: &'static str, help: &'static str) -> Arc<Self> {
+        Arc::new(Self { name, help, now: Mutex::default() })
+    }
+
+    fn set(&self, now: Option<u64>) {
+        *self.now.lock() = now;
+    }
+}
+
+impl Collector for Known {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let kind = ConstGauge::new(0i64).metric_type();
+        let sample = to.encode_descriptor(self.name, self.help, None, kind)?;
+        let now = *self.now.lock();
+        now.map_or(Ok(()), |now| ConstGauge::new(signed(now)).encode(sample))
+    }
+}
+
 /// The counters and gauges of a node's blobs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SidecarMetrics {
     attempts: Family<ResultLabel, Counter>,
     archived: Counter,
@@ -43,8 +73,8 @@ pub struct SidecarMetrics {
     sync_failures: Counter,
     lag: Gauge,
     queue: Gauge,
-    archiver_backlog: Gauge,
-    pruner_backlog: Gauge,
+    archiver_backlog: Arc<Known>,
+    pruner_backlog: Arc<Known>,
     used_bytes: Gauge,
     over_budget: Gauge,
     refusals: Seldom,
@@ -80,6 +110,36 @@ const WARN_AFTER: u32 = 3;
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Default for SidecarMetrics {
+    fn default() -> Self {
+        Self {
+            attempts: Family::default(),
+            archived: Counter::default(),
+            pruned: Counter::default(),
+            prune_failures: Counter::default(),
+            rejected: Family::default(),
+            early: Counter::default(),
+            equivocations: Counter::default(),
+            not_there: Counter::default(),
+            unreadable: Counter::default(),
+            sync_failures: Counter::default(),
+            lag: Gauge::default(),
+            queue: Gauge::default(),
+            archiver_backlog: Known::new(
+                "secateur_archiver_backlog_height",
+                "The oldest height that waits to be archived here.",
+            ),
+            pruner_backlog: Known::new(
+                "secateur_blob_pruner_backlog_height",
+                "The oldest height that is archived and not pruned.",
+            ),
+            used_bytes: Gauge::default(),
+            over_budget: Gauge::default(),
+            refusals: Seldom::default(),
+        }
+    }
 }
 
 impl SidecarMetrics {
@@ -139,32 +199,24 @@ impl SidecarMetrics {
         let gauges = [
             ("blob_archival_lag_blocks", "Heights since the oldest unarchived one", &metrics.lag),
             ("archiver_queue_len", "Blobs that wait to be archived here", &metrics.queue),
-            (
-                "archiver_backlog_height",
-                "The oldest height that waits to be archived here; -1 if none does",
-                &metrics.archiver_backlog,
-            ),
-            (
-                "blob_pruner_backlog_height",
-                "The oldest height that is archived and not pruned; -1 if there is none",
-                &metrics.pruner_backlog,
-            ),
             ("blob_used_bytes", "Bytes of blobs on disk", &metrics.used_bytes),
             ("blob_over_budget", "1 while blobs take more than their budget", &metrics.over_budget),
         ];
         for (name, help, gauge) in gauges {
             registry.register(format!("secateur_{name}"), help, gauge.clone());
         }
+        for known in [&metrics.archiver_backlog, &metrics.pruner_backlog] {
+            registry.register_collector(Box::new(Arc::clone(known)));
+        }
         metrics
     }
 
     /// Shows the store as it is.
     pub fn look(&self, summary: &Summary) {
-        let height = |height: Option<u64>| height.map_or(-1, signed);
         self.lag.set(signed(summary.archival_lag()));
         self.queue.set(signed(summary.jobs));
-        self.archiver_backlog.set(height(summary.oldest_job));
-        self.pruner_backlog.set(height(summary.pruner_backlog));
+        self.archiver_backlog.set(summary.oldest_job);
+        self.pruner_backlog.set(summary.pruner_backlog);
         self.used_bytes.set(signed(summary.used_bytes));
         self.over_budget.set(i64::from(summary.over_budget()));
     }
@@ -267,7 +319,7 @@ impl PrunerObserver for SidecarMetrics {
         tracing::info!(
             heights = report.heights,
             blobs = report.blobs,
-            bytes = report.bytes,
+            bytes = format_bytes(report.bytes),
             failures = report.failures,
             "blobs were pruned"
         );

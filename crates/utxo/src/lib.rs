@@ -65,7 +65,7 @@ pub use rule::{Facts, Rules};
 pub use service::{Following, Service, Standing, Status, Subscribed};
 pub use sqlite::SqliteStore;
 pub use store::{
-    Counts, Created, Doomed, Fate, Kept, Page, Preserved, Room, Sweep, Unmined, UtxoStore,
+    Counts, Created, Doomed, Fate, Kept, Page, Preserved, Room, RoomLook, Sweep, Unmined, UtxoStore,
 };
 pub use types::{
     BlockId, BlockRef, Body, FileKind, MAX_BODY, MAX_CREATED_INPUTS, MAX_CREATED_OUTPUTS,

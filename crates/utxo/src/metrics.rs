@@ -1,11 +1,14 @@
 //! What the pruner counts (`secateur_pruner_…`, `secateur_utxo_…`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -78,6 +81,33 @@ impl Unheard {
     }
 }
 
+/// A number that is not always known: then it has no sample.
+#[derive(Debug)]
+struct Known {
+    name: &'static str,
+    help: &'static str,
+    now: Mutex<Option<u64>>,
+}
+
+impl Known {
+    fn new(name: &'static str, help: &'static str) -> Arc<Self> {
+        Arc::new(Self { name, help, now: Mutex::default() })
+    }
+
+    fn set(&self, now: Option<u64>) {
+        *self.now.lock() = now;
+    }
+}
+
+impl Collector for Known {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let kind = ConstGauge::new(0i64).metric_type();
+        let sample = to.encode_descriptor(self.name, self.help, None, kind)?;
+        let now = *self.now.lock();
+        now.map_or(Ok(()), |now| ConstGauge::new(signed(now)).encode(sample))
+    }
+}
+
 /// The numbers of a UTXO pruner.
 #[derive(Debug)]
 pub struct Metrics {
@@ -95,8 +125,8 @@ pub struct Metrics {
     cut: Gauge,
     size: Gauge,
     room: Gauge,
-    lag: Gauge,
-    completed: Gauge,
+    lag: Arc<Known>,
+    completed: Arc<Known>,
     stale: Gauge,
     files_deleted: Counter,
     files_missing: Counter,
@@ -131,8 +161,14 @@ impl Default for Metrics {
             cut: Gauge::default(),
             size: Gauge::default(),
             room: Gauge::default(),
-            lag: Gauge::default(),
-            completed: Gauge::default(),
+            lag: Known::new(
+                "secateur_pruner_lag_blocks",
+                "Blocks between the head and what is processed.",
+            ),
+            completed: Known::new(
+                "secateur_pruner_last_completed_height",
+                "The last height processed.",
+            ),
             stale: Gauge::default(),
             files_deleted: Counter::default(),
             files_missing: Counter::default(),
@@ -159,14 +195,15 @@ impl Metrics {
                 "1 while the database is near its limit, 2 while it takes no writes",
                 &metrics.room,
             ),
-            ("pruner_lag_blocks", "Blocks between the head and what is processed", &metrics.lag),
-            ("pruner_last_completed_height", "The last height processed", &metrics.completed),
             ("pruner_persister_stale", "1 while a persister is far behind", &metrics.stale),
             ("utxo_chain_connected", "1 while the chain is heard", &metrics.heard),
             ("utxo_unfed", "1 while a followed chain feeds no record", &metrics.unfed),
         ];
         for (name, help, gauge) in gauges {
             registry.register(format!("secateur_{name}"), help, gauge.clone());
+        }
+        for known in [&metrics.lag, &metrics.completed] {
+            registry.register_collector(Box::new(Arc::clone(known)));
         }
         let counters = [
             ("pruner_processed", "Records that were pruned", &metrics.processed),
@@ -274,8 +311,35 @@ impl Metrics {
     }
 
     pub(crate) fn chain(&self, lag: Option<u64>, completed: Option<u64>, stale: bool) {
-        self.lag.set(signed(lag.unwrap_or(0)));
-        self.completed.set(signed(completed.unwrap_or(0)));
+        self.lag.set(lag);
+        self.completed.set(completed);
         self.stale.set(i64::from(stale));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn a_height_that_is_not_known_has_no_sample() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let samples = || {
+            let mut page = String::new();
+            encode(&mut page, &registry).unwrap();
+            let names = ["secateur_pruner_lag_blocks ", "secateur_pruner_last_completed_height "];
+            let is_sample = |line: &&str| names.iter().any(|name| line.starts_with(name));
+            page.lines().filter(is_sample).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(samples(), Vec::<String>::new());
+        metrics.chain(Some(3), Some(0), false);
+        let samples_then =
+            ["secateur_pruner_lag_blocks 3", "secateur_pruner_last_completed_height 0"];
+        assert_eq!(samples(), samples_then);
+        metrics.chain(None, None, false);
+        assert_eq!(samples(), Vec::<String>::new());
     }
 }

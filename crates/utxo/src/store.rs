@@ -157,6 +157,15 @@ pub enum Room {
     Full(String),
 }
 
+/// A look at the room of a database, which may have parts that do not answer.
+#[derive(Debug, Default)]
+pub struct RoomLook {
+    /// The worst of what those said that answered.
+    pub room: Room,
+    /// Why one that was asked did not.
+    pub failed: Option<UtxoError>,
+}
+
 impl Room {
     /// The worse of two.
     #[must_use]
@@ -340,9 +349,12 @@ pub trait UtxoStore: Clone + Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(TxId, FileKind)>, UtxoError>> + Send;
 
     /// Whether more writes are taken. One that knows its disk only by a write that fails has enough room.
-    fn room(&self) -> impl Future<Output = Result<Room, UtxoError>> + Send {
-        async { Ok(Room::Enough) }
+    fn room(&self) -> impl Future<Output = RoomLook> + Send {
+        async { RoomLook::default() }
     }
+
+    /// Whether there is any record, as far as is known without counting them.
+    fn has_records(&self) -> impl Future<Output = Result<bool, UtxoError>> + Send;
 
     /// How many records are in which state.
     fn counts(&self, height: Height) -> impl Future<Output = Result<Counts, UtxoError>> + Send;

@@ -1,10 +1,11 @@
 //! `[utxo]`: what `secateur utxo` is told.
 
 use std::io::Read as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::Uri;
 use secateur_archive::ArchiveUrl;
 use secateur_core::{TimeUnit, parse_span};
 use secateur_sql::postgres::Address;
@@ -153,12 +154,37 @@ impl UtxoSettings {
         };
         let mut text = String::new();
         std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_KEY_BYTES).read_to_string(&mut text))
+            .and_then(|file| file.take(MAX_KEY_BYTES + 1).read_to_string(&mut text))
             .map_err(|error| refuse(error.to_string()))?;
+        if text.len() as u64 > MAX_KEY_BYTES {
+            return Err(refuse(format!("it is longer than {MAX_KEY_BYTES} bytes")).into());
+        }
         let mut lines = text.lines().map(str::trim);
         let key = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
         let key = key.ok_or_else(|| refuse("it holds no key".into()))?;
         Ok(Some(ApiKey::new(key).map_err(|error| refuse(plainly(error)))?))
+    }
+
+    /// What an operator should know of the key before it is shown.
+    pub(crate) fn key_warnings(&self) -> Vec<String> {
+        if self.api_key_file.is_none() {
+            return Vec::new();
+        }
+        let chains = [("utxo.blockchain_url", &self.chain), ("utxo.assembly_url", &self.assembly)];
+        let chains = chains.map(|(key, chain)| Some((key, chain.as_ref()?.url.as_str())));
+        let shown: Vec<_> = chains.into_iter().flatten().collect();
+        if shown.is_empty() {
+            let unused = "utxo.api_key_file is set, and the key is shown to no chain: neither \
+                          utxo.blockchain_url nor utxo.assembly_url is set";
+            return vec![unused.to_owned()];
+        }
+        let in_clear = shown.into_iter().filter(|(_, url)| goes_in_the_clear(url));
+        let warning = |(key, url)| {
+            format!(
+                "{key} = {url}: the API key goes in the clear to another machine; https:// hides it"
+            )
+        };
+        in_clear.map(warning).collect()
     }
 
     /// Where external files are, for records in that place.
@@ -210,6 +236,15 @@ fn chain(text: &str, timeout: Duration) -> Result<ChainOptions, String> {
     Ok(options)
 }
 
+/// Whether what is sent there can be read on the way.
+fn goes_in_the_clear(url: &str) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    uri.scheme_str() == Some("http") && !is_here
+}
+
 /// A word of a list.
 fn one_of<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let word: StrDeserializer<'_, ValueError> =
@@ -247,6 +282,22 @@ fn aerospike(text: &str, has_client: bool) -> Result<RecordsIn, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_can_be_read_on_its_way_to_another_machine_is_warned_of() {
+        for (url, is_clear) in [
+            ("http://127.0.0.1:8087", false),
+            ("http://[::1]:8087", false),
+            ("http://localhost:8087", false),
+            ("https://10.0.0.7:8087", false),
+            ("http://10.0.0.7:8087", true),
+            ("http://[2001:db8::1]:8087", true),
+            ("http://teranode:8087", true),
+            ("http://localhost.example.com", true),
+        ] {
+            assert_eq!(goes_in_the_clear(url), is_clear, "{url}");
+        }
+    }
 
     #[test]
     fn without_its_client_an_address_of_aerospike_is_refused_and_how_to_build_it_is_said() {

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use secateur_proto::teranode::pruner::pruner_api_server::{PrunerApi, PrunerApiServer};
@@ -14,11 +15,13 @@ use secateur_proto::teranode::pruner::{EmptyMessage, HealthResponse};
 use secateur_utxo::Standing;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tonic::Status;
+use tokio::time::Instant;
+use tonic::{Code, Status};
 use tonic_health::server::HealthReporter;
 
 use super::board::Board;
 use crate::config::Config;
+use crate::grpc::utxo::say_not_serving;
 use crate::http::metrics::Metrics;
 use crate::http::{Access, Doors, Protocols, Table, about, metrics_page, most_connections, tls};
 use crate::security::{Caller, Guard, Role};
@@ -27,6 +30,9 @@ use crate::security::{Caller, Guard, Role};
 const MAX_QUESTION_BYTES: usize = 1_024;
 /// What is said to those who may not read why.
 pub(crate) const NOT_READY: &str = "it is not ready; its log and `secateur utxo status` say why, and so does this call with a token";
+/// What is said at the address that never gives the cause.
+const NOT_READY_IN_THE_CLEAR: &str =
+    "it is not ready; its log, `secateur utxo status` and /readyz at utxo.http say why";
 
 /// What the servers of HTTP need.
 pub(super) struct HttpServers<'a> {
@@ -84,8 +90,9 @@ impl HttpServers<'_> {
         })
     }
 
-    /// `utxo.open_health`, until the service stops, and who is told of the health of gRPC's services.
-    pub(super) fn open_health(
+    /// `utxo.open_health`, until the service stops, and the reporter of the health of gRPC's services. Until that
+    /// reports, none serves.
+    pub(super) async fn open_health(
         &self,
         socket: HttpSocket,
     ) -> (impl Future<Output = Result<(), anyhow::Error>> + Send + 'static, HealthReporter) {
@@ -93,12 +100,13 @@ impl HttpServers<'_> {
             "/readyz",
             Role::Open,
             about::READY,
-            ready,
+            ready_in_the_clear,
         );
         let (reporter, health) = tonic_health::server::health_reporter();
+        // It begins with a whole that serves.
+        say_not_serving(&reporter).await;
         let pruner = PrunerApiServer::new(OpenHealth(Arc::clone(self.board)));
-        let router = routes
-            .router(&self.access(socket.address), self.board)
+        let calls = Router::new()
             .route_service(
                 "/pruner.PrunerAPI/{method}",
                 pruner.max_decoding_message_size(MAX_QUESTION_BYTES),
@@ -106,7 +114,9 @@ impl HttpServers<'_> {
             .route_service(
                 "/grpc.health.v1.Health/{method}",
                 health.max_decoding_message_size(MAX_QUESTION_BYTES),
-            );
+            )
+            .route_layer(from_fn_with_state(Arc::clone(self.calls), count));
+        let router = routes.router(&self.access(socket.address), self.board).merge(calls);
         let doors = self.doors(router, None).speaking(Protocols::Both);
         let served = async move {
             doors.serve(socket.listener).await;
@@ -116,6 +126,15 @@ impl HttpServers<'_> {
     }
 }
 
+/// Counts a call of gRPC. How many there may be is limited by connections alone, as wherever health is asked for.
+async fn count(State(calls): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+    let (began, path) = (Instant::now(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
+    calls.grpc(&path, code, began.elapsed().as_secs_f64());
+    response
+}
+
 async fn live() -> Response {
     let version = env!("CARGO_PKG_VERSION");
     Json(serde_json::json!({ "alive": true, "version": version })).into_response()
@@ -123,10 +142,20 @@ async fn live() -> Response {
 
 /// Whether the service is ready. Why it is not may name files and addresses.
 async fn ready(State(board): State<Arc<Board>>, Extension(caller): Extension<Caller>) -> Response {
-    let Standing { head, persisted, processed, not_ready, .. } = board.standing();
+    readiness(board.standing(), |reason| {
+        if caller.may_read_causes() { reason } else { NOT_READY.to_owned() }
+    })
+}
+
+/// The same where the cause is never given, wherever the caller is and whatever token it shows.
+async fn ready_in_the_clear(State(board): State<Arc<Board>>) -> Response {
+    readiness(board.standing(), |_| NOT_READY_IN_THE_CLEAR.to_owned())
+}
+
+fn readiness(standing: Standing, shown: impl FnOnce(String) -> String) -> Response {
+    let Standing { head, persisted, processed, not_ready, .. } = standing;
     let status = if not_ready.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let told = |reason| if caller.may_read_causes() { reason } else { NOT_READY.to_owned() };
-    let reasons: Vec<String> = not_ready.into_iter().map(told).collect();
+    let reasons: Vec<String> = not_ready.map(shown).into_iter().collect();
     let answer = serde_json::json!({
         "ready": reasons.is_empty(),
         "reasons": reasons,
@@ -145,7 +174,7 @@ async fn scrape(State(board): State<Arc<Board>>, headers: HeaderMap) -> Response
     }
 }
 
-/// `HealthGRPC` where anybody may ask it.
+/// `HealthGRPC` where everybody may ask it.
 struct OpenHealth(Arc<Board>);
 
 #[tonic::async_trait]
@@ -155,7 +184,7 @@ impl PrunerApi for OpenHealth {
         _: tonic::Request<EmptyMessage>,
     ) -> Result<tonic::Response<HealthResponse>, Status> {
         let ok = self.0.standing().not_ready.is_none();
-        let details = if ok { "it keeps up" } else { NOT_READY };
+        let details = if ok { "it keeps up" } else { NOT_READY_IN_THE_CLEAR };
         Ok(tonic::Response::new(HealthResponse { ok, details: details.to_owned() }))
     }
 }

@@ -44,6 +44,9 @@ pub(crate) async fn serve(
     check_address(config, "utxo.listen", config.utxo.listen)?;
     check_address(config, "utxo.http", config.utxo.http)?;
     secateur_archive::install_tls_provider();
+    for warning in config.utxo.key_warnings() {
+        tracing::warn!("{warning}");
+    }
     let own = new_token()?;
     let guard = Arc::new(Guard::new(config, &place.directory, &own)?);
     let (all_stop, stopping) = watch::channel(false);
@@ -118,7 +121,7 @@ async fn open_health(
     let Some(address) = serving.config.utxo.open_health else { return Ok(None) };
     let socket = http::HttpSocket::open("utxo.open_health", address).await?;
     let address = socket.address;
-    let (served, reporter) = serving.open_health(socket);
+    let (served, reporter) = serving.open_health(socket).await;
     tasks.spawn(served);
     tracing::info!(%address, "health answers here without TLS and token");
     Ok(Some((address, reporter)))

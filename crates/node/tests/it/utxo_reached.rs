@@ -2,7 +2,8 @@
 //! them; and when it does not start.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -17,7 +18,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::http_client::{Reply, connect, request, send};
 use crate::http_guard::{ADMIN, READ, certificate, private};
-use crate::tool::{Running, run};
+use crate::tool::{Running, run, secateur};
 use crate::utxo_rig::{Home, coinbase, spend};
 
 const SERVE: &str = "utxo serve --listen 127.0.0.1:0 --log warn";
@@ -100,6 +101,41 @@ async fn beyond_loopback_http_wants_tls_and_tokens_and_open_health_neither() {
     assert_eq!(process.end().0, 0);
 }
 
+/// The whole served from the start on, and a kubelet sent calls to a service that had no records open.
+#[tokio::test]
+async fn while_the_database_is_waited_for_open_health_says_no_and_gives_no_cause() {
+    let settings =
+        "store = \"postgres://secateur@127.0.0.1:1/utxo\"\nopen_health = \"127.0.0.1:0\"";
+    let home = Home::new(settings);
+    let serve = "utxo serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log info";
+    let mut words = secateur(&home.data, serve);
+    let mut waiting = words.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(waiting.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = log.find(|line| line.contains("health answers here")).expect("it does not start");
+    let open = address(&line, "address=");
+    let line = log.find(|line| line.contains("are waited for")).expect("it does not wait");
+    let http = address(&line, "http=");
+    for service in ["", "pruner.PrunerAPI", "secateur.utxo.v1.Store"] {
+        let request = HealthCheckRequest { service: service.into() };
+        let answer = HealthClient::new(channel(&open)).check(request).await.unwrap().into_inner();
+        assert_eq!(answer.status, 2, "{service:?} serves");
+    }
+    let answer = PrunerApiClient::new(channel(&open)).health_grpc(EmptyMessage {}).await;
+    let answer = answer.unwrap().into_inner();
+    assert!(!answer.ok && answer.details.contains("/readyz at utxo.http"), "{answer:?}");
+    // A caller of this machine may read why, and does so at the other address.
+    let ready = |address: &str| {
+        let reply = send(address, "GET /readyz", &[], b"").is(503);
+        String::from_utf8(reply.body).unwrap()
+    };
+    let cause = "127.0.0.1:1";
+    assert!(ready(&http).contains(cause), "{}", ready(&http));
+    assert!(!ready(&open).contains(cause), "{}", ready(&open));
+    assert!(ready(&open).contains("/readyz at utxo.http"));
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+}
+
 #[tokio::test]
 async fn without_the_setting_no_health_is_served_in_the_clear() {
     let home = Home::new("");
@@ -164,8 +200,17 @@ fn a_key_for_the_chain_is_read_from_a_private_file_and_config_check_reads_it_too
     both("it holds no key");
     private(&file, "two words\n");
     both("utxo.api_key_file");
+    // What is cut off would be another key.
+    private(&file, &"k".repeat(4_097));
+    both("longer than 4096 bytes");
     private(&file, "s3cret\n");
-    run(&home.data, &check).ends(0);
+    let warned = run(&home.data, &check).ends(0).out;
+    assert!(warned.contains("shown to no chain") && !warned.contains("s3cret"), "{warned}");
+    let chain = "blockchain_url = \"http://10.0.0.7:8087\"\nassembly_url = \"http://127.0.0.1:1\"";
+    let other = Home::new(&format!("api_key_file = \"{}\"\n{chain}", file.display()));
+    let check_other = format!("config check --config {}/secateur.toml", other.data.display());
+    let warned = run(&other.data, &check_other).ends(0).out;
+    assert!(warned.contains("in the clear") && !warned.contains("assembly_url"), "{warned}");
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     both("chmod 600");
 }

@@ -9,6 +9,19 @@ const KEY: &[u8] = b"marks";
 /// No count ever comes near this.
 const MAX_COUNT: u64 = 1 << 62;
 
+/// What the counts are called, in the order of [`Marks::counts`].
+const NAMES: [&str; 9] = [
+    "heights",
+    "blobs",
+    "archived blobs",
+    "pruned blobs",
+    "failures",
+    "rounds",
+    "undecided blobs",
+    "jobs",
+    "announcements",
+];
+
 /// What would otherwise cost a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Marks {
@@ -57,6 +70,25 @@ impl Marks {
             out.u64(count);
         }
         out.finish()
+    }
+
+    /// Where what is stored differs from what was counted, in words.
+    pub(super) fn differs(&self, counted: &Self) -> String {
+        let said = |height: Option<Height>| height.map_or("none".to_owned(), |at| at.to_string());
+        let heights = [
+            ("finalized height", self.finalized, counted.finalized),
+            ("latest decided height", self.latest_decided, counted.latest_decided),
+            ("latest archived height", self.latest_archived, counted.latest_archived),
+        ];
+        let heights = heights.map(|(name, stored, counted)| (name, said(stored), said(counted)));
+        let counts = NAMES.into_iter().zip(self.counts()).zip(counted.counts());
+        let counts =
+            counts.map(|((name, stored), counted)| (name, stored.to_string(), counted.to_string()));
+        let differ =
+            heights.into_iter().chain(counts).filter(|(_, stored, counted)| stored != counted);
+        let said_of_all =
+            differ.map(|(name, stored, counted)| format!("{name} {counted}, stored {stored}"));
+        format!("counted: {}", said_of_all.collect::<Vec<_>>().join("; "))
     }
 
     fn counts(&self) -> [u64; 9] {

@@ -27,6 +27,18 @@ enum Stage {
     Pruned,
 }
 
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Waiting(count, unarchived) => {
+                write!(f, "waiting, with {unarchived} of {count} unarchived")
+            }
+            Self::Ready(count) => write!(f, "ready, with {count}"),
+            Self::Pruned => f.write_str("pruned"),
+        }
+    }
+}
+
 fn stages_of(rows: &impl Rows, height: Height) -> Result<Vec<Stage>, StoreError> {
     let key = height_key(height);
     let waiting = load(rows, Table::Waiting, &key, take_waiting)?;
@@ -131,8 +143,10 @@ impl<S: Snapshot> Walk<'_, '_, S> {
             _ => (false, here),
         };
         if !right {
+            let said: Vec<String> = stages.iter().map(ToString::to_string).collect();
+            let said = if said.is_empty() { "in no list".to_owned() } else { said.join(" and ") };
             let detail = format!(
-                "height {height} has {unarchived} of {count} blobs unarchived, but {stages:?}"
+                "height {height} has {unarchived} of {count} blobs unarchived, but it is {said}"
             );
             self.find(15, detail);
         }
@@ -257,7 +271,7 @@ impl<A: Arena, I: Index> SidecarStore<A, I> {
                 let expected =
                     Marks { finalized: stored.finalized, failures: stored.failures, ..counted };
                 if expected != stored {
-                    let detail = format!("counted {expected:?}, stored {stored:?}");
+                    let detail = stored.differs(&expected);
                     claims.find(FindingKind::Counter, 18, detail);
                 }
                 Ok(())

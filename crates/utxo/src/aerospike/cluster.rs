@@ -14,9 +14,10 @@ use aerospike::{
     Replica, Statement, Value, WritePolicy, operations,
 };
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 
 use crate::UtxoError;
-use crate::store::Room;
+use crate::store::RoomLook;
 
 use super::address::Address;
 use super::answers::{self, Verdict, failed, verdict};
@@ -37,6 +38,8 @@ const CONNECT: Duration = Duration::from_mins(1);
 const EMPTY: u32 = 8;
 /// Longer than the steps of a server's clock of last updates.
 const TICK: Duration = Duration::from_millis(20);
+/// How long a node may take to say whether it takes more writes.
+const ROOM: Duration = Duration::from_secs(3);
 /// For questions about the cluster itself.
 pub(super) const ADMIN: AdminPolicy = AdminPolicy { timeout: 10_000 };
 
@@ -183,7 +186,7 @@ impl Cluster {
         let mut names = BTreeSet::new();
         for said in &said {
             let text = |command: &str| said.get(command).map_or("", String::as_str);
-            let there: BTreeSet<&str> = text("namespaces").split(';').map(str::trim).collect();
+            let there = storage::namespaces(text("namespaces"))?;
             // A cluster need not have a namespace on each of its nodes.
             if there.contains(address.namespace.as_str()) {
                 let (edition, release) = (text("edition"), text("release"));
@@ -415,14 +418,16 @@ impl Records for Cluster {
         self.counted(&policy, query).await
     }
 
-    async fn room(&self) -> Result<Room, UtxoError> {
+    async fn room(&self) -> RoomLook {
         let about = format!("namespace/{}", self.address.namespace);
-        let mut room = Room::Enough;
-        for node in self.client.nodes() {
-            let said = node.info(&ADMIN, &[&about]).await.map_err(|error| failed(&error))?;
-            room = room.worse(storage::room(said.get(&about).map_or("", String::as_str)));
-        }
-        Ok(room)
+        let nodes = self.client.nodes();
+        // All at once: one that hangs must not keep the others from being heard.
+        let asked = nodes.iter().map(|node| async {
+            let said = tokio::time::timeout(ROOM, node.info(&ADMIN, &[&about])).await;
+            let said = said.map_err(|_| storage::silent(ROOM))?.map_err(|error| failed(&error))?;
+            Ok(said.get(&about).cloned().unwrap_or_default())
+        });
+        storage::worst(join_all(asked).await)
     }
 
     async fn raise(&self, name: Name) -> Result<i64, UtxoError> {

@@ -9,7 +9,7 @@ use aerospike::Value;
 use parking_lot::Mutex;
 
 use crate::UtxoError;
-use crate::store::Room;
+use crate::store::{Room, RoomLook};
 
 use super::bins::{self, Reader};
 use super::read;
@@ -219,8 +219,8 @@ impl Records for Memory {
         Ok(due.into_iter().flatten().filter(|at| *at <= height).count() as u64)
     }
 
-    async fn room(&self) -> Result<Room, UtxoError> {
-        Ok(self.room.lock().clone())
+    async fn room(&self) -> RoomLook {
+        RoomLook { room: self.room.lock().clone(), failed: None }
     }
 
     async fn raise(&self, name: Name) -> Result<i64, UtxoError> {

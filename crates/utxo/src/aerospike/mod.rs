@@ -47,7 +47,7 @@ use crate::UtxoError;
 use crate::pruner::Job;
 use crate::rule::Rules;
 use crate::store::{
-    Counts, Created, Doomed, Fate, Page, Preserved, Room, Sweep, Unmined, UtxoStore,
+    Counts, Created, Doomed, Fate, Page, Preserved, RoomLook, Sweep, Unmined, UtxoStore,
 };
 use crate::types::{BlockId, BlockRef, FileKind, NewTx, Record, TxId, check_places};
 
@@ -257,8 +257,12 @@ impl<R: Records> UtxoStore for Engine<R> {
         self.count_all(height).await
     }
 
-    async fn room(&self) -> Result<Room, UtxoError> {
+    async fn room(&self) -> RoomLook {
         self.records.room().await
+    }
+
+    async fn has_records(&self) -> Result<bool, UtxoError> {
+        Ok(self.records.usage().await?.records > 0)
     }
 
     async fn note(&self, name: &str) -> Result<Option<String>, UtxoError> {

@@ -20,6 +20,7 @@ use crate::conformance::rig::RULES;
 struct Says {
     build: &'static str,
     edition: &'static str,
+    namespaces: &'static str,
     namespace: &'static str,
     create: &'static str,
 }
@@ -31,6 +32,7 @@ const MEMORY: &str = "ns_cluster_size=1;tombstones=0;stop_writes=false;storage-e
 const COMMUNITY: Says = Says {
     build: "6.4.0.34",
     edition: "Aerospike Community Edition",
+    namespaces: "test;other",
     namespace: MEMORY,
     create: "OK",
 };
@@ -51,7 +53,7 @@ impl Node {
             "node" => "BB9000000000000".into(),
             "build" => self.says.build.into(),
             "edition" => self.says.edition.into(),
-            "namespaces" => "test;other".into(),
+            "namespaces" => self.says.namespaces.into(),
             "namespace/test" => self.says.namespace.into(),
             "partition-generation" | "peers-generation" => "1".into(),
             "cluster-name" | "peers-clear-std" => String::new(),
@@ -131,6 +133,16 @@ async fn a_cluster_that_brings_deleted_records_back_is_refused_before_anything_i
     for (says, query) in [(device, "test?wiped_before_rejoin=yes"), (enterprise, "test")] {
         let (failed, asked) = open(says, query).await;
         assert!(failed.is_retryable() && is_written(&asked), "{failed}: {asked:?}");
+    }
+}
+
+/// It was taken for a cluster without the namespace, and the service ended instead of waiting.
+#[tokio::test]
+async fn a_node_that_does_not_say_its_namespaces_yet_is_waited_for() {
+    for namespaces in ["", "ERROR:4:unrecognized command"] {
+        let (failed, asked) = open(Says { namespaces, ..COMMUNITY }, "test").await;
+        assert!(failed.is_retryable() && !is_written(&asked), "{failed}: {asked:?}");
+        assert!(failed.to_string().contains("which namespaces it has"), "{failed}");
     }
 }
 

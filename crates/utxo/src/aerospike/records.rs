@@ -10,7 +10,7 @@ use std::future::Future;
 use aerospike::{IndexMap, Value};
 
 use crate::UtxoError;
-use crate::store::Room;
+use crate::store::RoomLook;
 use crate::types::TxId;
 
 use super::bins;
@@ -185,7 +185,7 @@ pub trait Records: Clone + Debug + Send + Sync + 'static {
     fn cut_and_due(&self, height: i64) -> impl Future<Output = Result<u64, UtxoError>> + Send;
 
     /// Whether more writes are taken.
-    fn room(&self) -> impl Future<Output = Result<Room, UtxoError>> + Send;
+    fn room(&self) -> impl Future<Output = RoomLook> + Send;
 
     /// Raises a number that is kept under a name, and answers what it is then.
     fn raise(&self, name: Name) -> impl Future<Output = Result<i64, UtxoError>> + Send;

@@ -6,8 +6,11 @@
 //! versions of a pruned record (spent, cut) may be overwritten before an older one, which then comes back
 //! unspent, and its coin is spent a second time. So such a namespace is refused before anything is written.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use crate::UtxoError;
-use crate::store::Room;
+use crate::store::{Room, RoomLook};
 
 use super::address::{Address, Durable};
 
@@ -163,6 +166,35 @@ const FREE: [(&str, &str); 2] = [
     ("data_avail_pct", "storage-engine.stop-writes-avail-pct"),
     ("device_available_pct", "storage-engine.min-avail-pct"),
 ];
+
+/// The namespaces that a node says it has. One that says none is on its way up or down.
+pub(super) fn namespaces(answer: &str) -> Result<BTreeSet<&str>, UtxoError> {
+    let there: BTreeSet<&str> =
+        answer.split(';').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if there.is_empty() || answer.starts_with("ERROR") {
+        let reason = "Aerospike: a node does not say which namespaces it has".to_owned();
+        return Err(UtxoError::Store { reason, retryable: true });
+    }
+    Ok(there)
+}
+
+/// A node that said nothing for so long.
+pub(super) fn silent(time: Duration) -> UtxoError {
+    let reason = format!("Aerospike: a node said nothing within {} s", time.as_secs());
+    UtxoError::Store { reason, retryable: true }
+}
+
+/// The worst of what nodes say to `namespace/<name>`, and why one that does not say it does not.
+pub(super) fn worst(said: impl IntoIterator<Item = Result<String, UtxoError>>) -> RoomLook {
+    let mut look = RoomLook::default();
+    for said in said {
+        match said {
+            Ok(said) => look.room = look.room.worse(room(&said)),
+            Err(error) => look.failed = Some(error),
+        }
+    }
+    look
+}
 
 /// Whether a node takes more writes.
 pub(super) fn room(namespace: &str) -> Room {

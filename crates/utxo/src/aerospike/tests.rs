@@ -272,7 +272,13 @@ async fn a_record_that_a_crash_left_cut_is_past_due_once() {
 /// A refused write is a full store now; the namespace's own numbers are looked at before.
 #[tokio::test]
 async fn a_full_namespace_is_an_alarm_before_and_refuses_a_prune_without_deleting() {
-    let memory = Memory::new(|_| None);
+    let seen = Name::Meta("note/seen_height".into());
+    let notes = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notes);
+    let memory = Memory::new(move |write| {
+        count.fetch_add(usize::from(write.name == seen), Ordering::Relaxed);
+        None
+    });
     let room = Arc::clone(&memory.room);
     let store = Engine { records: memory, rules: RULES };
     due_payment(&store).await;
@@ -298,9 +304,11 @@ async fn a_full_namespace_is_an_alarm_before_and_refuses_a_prune_without_deletin
     assert_eq!(job.done.deleted, 0);
     assert!(error.is_disk_full() && error.is_retryable(), "{error}");
     assert!(store.get(id(2)).await.unwrap().is_some_and(|record| !record.cut), "nothing was cut");
+    assert_eq!(notes.load(Ordering::Relaxed), 0, "what would be refused is not tried");
     *room.lock() = Room::Enough;
     let (job, error) = service.prune(trigger, stop).await.unwrap();
     assert!(error.is_none() && job.done.deleted == 2, "{error:?} {job:?}");
+    assert_eq!(notes.load(Ordering::Relaxed), 0, "it is not known yet that it takes writes");
     service.status().await.unwrap();
     assert!(!service.ready().is_err_and(|reason| reason.contains("writes")));
 }

@@ -242,6 +242,12 @@ impl UtxoStore for PostgresStore {
         read::external_sample(&self.client().await?, not_due, limit).await
     }
 
+    async fn has_records(&self) -> Result<bool, UtxoError> {
+        let some =
+            read::query(&self.client().await?, "select 1 from utxo_txs limit 1", &[]).await?;
+        Ok(!some.is_empty())
+    }
+
     async fn counts(&self, height: Height) -> Result<Counts, UtxoError> {
         read::counts(&self.client().await?, height).await
     }

@@ -2,35 +2,43 @@
 //! fed. The first lets past-due records be counted after a crash; the second finds a chain that is followed while no
 //! record of it comes in.
 
-use std::time::Duration;
-
 use secateur_core::Height;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use super::heights::height_note;
-use super::standing::{Following, State, Subscribed};
-use super::{SEEN_HEIGHT, Service};
+use super::standing::{DEEPEST, Following, State, Subscribed};
+use super::trouble::Trouble;
+use super::{LOOK, SEEN_HEIGHT, Service};
 use crate::UtxoError;
 use crate::events::Watch;
-use crate::store::UtxoStore;
+use crate::store::{Room, UtxoStore};
 
-/// Under this name the store keeps at which height records were last fed.
+/// Under this name the store keeps where the chain was when records were last fed.
 const FED_HEIGHT: &str = "fed_height";
-/// How long the log says nothing more of a chain that feeds no record.
-const UNFED_LOG_INTERVAL: Duration = Duration::from_mins(10);
 
 /// What is known of the feeding of records.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// The height at which records were last fed, by any service on the store.
+    /// Where the chain was when records were last fed, by any service on the store. How far a feeder is behind it does not
+    /// count: it feeds.
     fed: Option<Height>,
-    /// The first height of the chain that this process heard: those who feed have some blocks from there on.
+    /// Whether the store does not know that yet.
+    is_news: bool,
+    /// What the store last said of it. If that changes, another service was fed.
+    noted: Option<Noted>,
+    /// The first height of the chain that this process heard: a feeder has some blocks from there on.
     first_head: Option<Height>,
-    /// How many records there are, as they were last counted.
-    records: Option<u64>,
-    /// When the log last said that none are fed.
-    logged: Option<Instant>,
+    /// Whether there are records, as was last seen.
+    has_records: Option<bool>,
+    /// What keeps a chain's place from being noted.
+    unnoted: Trouble,
+    /// That none are fed.
+    unfed: Trouble,
 }
+
+/// What a store said of the feeding of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Noted(Option<Height>);
 
 /// A chain that is followed while no record of it comes in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +69,36 @@ impl Feed {
         self.first_head = self.first_head.or(head);
     }
 
+    /// Records are fed here; whether that was not known.
+    fn take(&mut self, head: Height) -> bool {
+        let was = self.fed.replace(head);
+        self.is_news = true;
+        was != self.fed
+    }
+
+    /// What the store says; whether another service was fed since it was last asked.
+    fn hear_store(&mut self, stored: Option<Height>, head: Option<Height>) {
+        match self.noted.replace(Noted(stored)) {
+            None => self.fed = self.fed.or(stored),
+            Some(before) if before != Noted(stored) => self.fed = head.or(stored),
+            Some(_) => {}
+        }
+    }
+
+    /// Takes what the store is to keep, if it does not yet.
+    fn take_news(&mut self) -> Option<Height> {
+        let fed = self.fed.filter(|_| std::mem::take(&mut self.is_news))?;
+        (self.noted != Some(Noted(Some(fed)))).then_some(fed)
+    }
+
+    /// When records were last fed, if that can be: a chain does not go back far.
+    fn fed_by(&self, head: Height) -> Option<Height> {
+        self.fed.filter(|fed| *fed <= head.saturating_add(DEEPEST))
+    }
+
     /// Blocks since records were last fed, or since the chain was first heard.
     fn lag(&self, head: Height) -> Height {
-        let from = self.fed.max(self.first_head).unwrap_or(head);
+        let from = self.fed_by(head).max(self.first_head).unwrap_or(head);
         head.saturating_sub(from)
     }
 }
@@ -77,61 +112,110 @@ impl State {
             return None;
         }
         let is_long = self.feed.lag(head) > most;
-        let is_empty = self.feed.fed.is_none() && self.feed.records == Some(0);
-        (is_long || is_empty).then_some(Unfed { head, fed: self.feed.fed, is_long })
+        let fed = self.feed.fed_by(head);
+        let is_empty = fed.is_none() && self.feed.has_records == Some(false);
+        (is_long || is_empty).then_some(Unfed { head, fed, is_long })
     }
 }
 
 impl<S: UtxoStore> Service<S> {
-    /// Records were fed at this height of the chain.
+    /// Records were fed by a caller that names this height. Where the chain itself reported its top, that counts.
     pub fn fed(&self, height: Height) {
-        let is_news = {
-            let mut state = self.0.state.lock();
-            let is_news = state.feed.fed < Some(height);
-            state.feed.fed = state.feed.fed.max(Some(height));
-            is_news
-        };
+        let head = self.0.watch.lock().told().unwrap_or(height);
+        let is_news = self.0.state.lock().feed.take(head);
         if is_news {
             self.show();
         }
     }
 
-    /// Notes how many records there are.
-    pub(super) fn counted(&self, records: u64) {
-        self.0.state.lock().feed.records = Some(records);
+    /// Notes whether there are records.
+    pub(super) fn saw_records(&self, has_records: bool) {
+        self.0.state.lock().feed.has_records = Some(has_records);
         self.show();
     }
 
-    /// Notes in the store how far the chain was seen: after a crash past-due records are counted from there.
+    /// Notes in the store how far the chain was seen: after a crash past-due records are counted from there. One that
+    /// takes no writes is not asked to.
     pub(super) async fn note_seen(&self, height: Height) -> Result<(), UtxoError> {
-        if self.0.state.lock().seen != Some(height) {
+        let is_due = {
+            let state = self.0.state.lock();
+            state.seen != Some(height) && !matches!(state.room, Room::Full(_))
+        };
+        if is_due {
             self.0.pruner.store().set_note(SEEN_HEIGHT, &height.to_string()).await?;
             self.0.state.lock().seen = Some(height);
         }
         Ok(())
     }
 
-    /// Brings what is known here and what the store remembers together.
-    pub(super) async fn remember(&self) -> Result<(), UtxoError> {
+    /// The same of a height at which somebody prunes. Where no block was reported since the start, that says only that
+    /// the chain came so far: it may have been seen further.
+    pub(super) async fn note_pruned_at(&self, height: Height) -> Result<(), UtxoError> {
+        let head = self.0.watch.lock().told();
+        if let Some(head) = head {
+            return self.note_seen(head).await;
+        }
+        let stored = height_note(self.0.pruner.store(), SEEN_HEIGHT).await?;
+        self.0.state.lock().seen = stored;
+        self.note_seen(stored.map_or(height, |seen| seen.max(height))).await
+    }
+
+    /// Brings what is known here and what the store remembers together, and says in the log what is wrong with it.
+    pub(super) async fn keep_in_mind(&self) {
+        let done = timeout(LOOK.1, self.remember()).await.unwrap_or_else(|_| {
+            Err(UtxoError::store(format!("nothing came within {} s", LOOK.1.as_secs())))
+        });
+        {
+            let unnoted = &mut self.0.state.lock().feed.unnoted;
+            match done {
+                Err(error) if unnoted.lasts() => {
+                    tracing::warn!(
+                        %error,
+                        "where the chain is and whether records are fed could not be compared with the UTXO store"
+                    );
+                }
+                Ok(()) if unnoted.is_over() => {
+                    tracing::info!(
+                        "where the chain is and whether records are fed is in the UTXO store again"
+                    );
+                }
+                _ => {}
+            }
+        }
+        self.log_feed();
+    }
+
+    async fn remember(&self) -> Result<(), UtxoError> {
         let store = self.0.pruner.store();
         let stored = height_note(store, FED_HEIGHT).await?;
         let head = self.0.watch.lock().told();
-        let (fed, is_uncounted) = {
+        let (to_note, is_unseen) = {
             let mut state = self.0.state.lock();
+            let takes_writes = !matches!(state.room, Room::Full(_));
             let feed = &mut state.feed;
-            feed.fed = feed.fed.max(stored);
-            (feed.fed, feed.fed.is_none() && feed.records.is_none() && head.is_some())
+            feed.hear_store(stored, head);
+            let is_unseen = feed.fed.is_none() && feed.has_records.is_none() && head.is_some();
+            (takes_writes.then(|| feed.take_news()).flatten(), is_unseen)
         };
-        if let Some(fed) = fed.filter(|_| fed > stored) {
-            store.set_note(FED_HEIGHT, &fed.to_string()).await?;
+        if let Some(fed) = to_note {
+            let noted = store.set_note(FED_HEIGHT, &fed.to_string()).await;
+            {
+                let feed = &mut self.0.state.lock().feed;
+                match noted {
+                    Ok(()) => feed.noted = Some(Noted(Some(fed))),
+                    // Next time.
+                    Err(_) => feed.is_news = true,
+                }
+            }
+            noted?;
         }
         if let Some(head) = head {
             self.note_seen(head).await?;
         }
-        if is_uncounted && self.0.following.subscribed == Subscribed::Here {
-            self.count().await?;
+        // Not by counting: a large store takes long for that.
+        if is_unseen && self.0.following.subscribed == Subscribed::Here {
+            self.saw_records(store.has_records().await?);
         }
-        self.log_feed();
         Ok(())
     }
 
@@ -139,23 +223,15 @@ impl<S: UtxoStore> Service<S> {
     fn log_feed(&self) {
         let watch = self.0.watch.lock().clone();
         let mut state = self.0.state.lock();
-        let unfed = state.unfed(&self.0.following, &watch);
-        match (unfed, state.feed.logged) {
-            (Some(unfed), logged) => {
-                if logged.is_none_or(|logged| logged.elapsed() >= UNFED_LOG_INTERVAL) {
-                    state.feed.logged = Some(Instant::now());
-                    tracing::warn!(
-                        head = unfed.head,
-                        fed = unfed.fed,
-                        "no UTXO record is fed: {unfed}"
-                    );
-                }
+        match state.unfed(&self.0.following, &watch) {
+            Some(unfed) if state.feed.unfed.lasts() => {
+                let (head, fed) = (unfed.head, unfed.fed);
+                tracing::warn!(head, fed, "no UTXO record is fed: {unfed}");
             }
-            (None, Some(_)) => {
-                state.feed.logged = None;
+            None if state.feed.unfed.is_over() => {
                 tracing::info!(fed = state.feed.fed, "UTXO records are fed again");
             }
-            (None, None) => {}
+            _ => {}
         }
     }
 }
@@ -178,7 +254,7 @@ mod tests {
             state.unfed(&following, &watch).map(|unfed| unfed.is_long)
         };
         assert_eq!(at(100, &mut state), None, "records were not counted yet");
-        state.feed.records = Some(0);
+        state.feed.has_records = Some(false);
         assert_eq!(at(100, &mut state), Some(false));
         assert_eq!(at(106, &mut state), Some(false));
         assert_eq!(at(107, &mut state), Some(true));
@@ -194,5 +270,26 @@ mod tests {
             assert_eq!(state.unfed(&other, &watch), None);
         }
         assert!(state.unfed(&following, &watch).is_some());
+    }
+
+    /// A feeder of old blocks was said to feed nothing.
+    #[test]
+    fn a_feeder_of_old_blocks_feeds_and_a_huge_height_does_not_end_the_warning() {
+        let mut feed = Feed { first_head: Some(1_000), ..Feed::default() };
+        assert!(feed.take(2_000), "the chain is there, whatever block is fed");
+        assert_eq!((feed.lag(2_000), feed.lag(2_010)), (0, 10));
+        assert_eq!((feed.take_news(), feed.take_news()), (Some(2_000), None));
+        // A service that hears no chain notes what its callers say.
+        let mut other = Feed { first_head: Some(1_000), ..Feed::default() };
+        other.hear_store(Some(u64::from(u32::MAX)), Some(1_500));
+        assert_eq!((other.fed_by(1_500), other.lag(1_500)), (None, 500));
+        for (low, head) in [(12, 1_600), (13, 1_700)] {
+            other.hear_store(Some(low), Some(head));
+            assert_eq!(other.lag(head), 0, "it was fed since");
+            other.hear_store(Some(low), Some(head + 7));
+            assert_eq!((other.lag(head + 7), other.take_news()), (7, None));
+        }
+        // A chain that goes back a few blocks was fed all the same.
+        assert_eq!((feed.lag(1_990), feed.lag(1_899)), (0, 899));
     }
 }

@@ -6,6 +6,7 @@ mod heights;
 mod persister;
 mod room;
 mod standing;
+mod trouble;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -146,13 +147,7 @@ impl<S: UtxoStore> Service<S> {
             }
             if down.is_none() {
                 self.look_for_room().await;
-                match timeout(LOOK.1, self.remember()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => {
-                        tracing::warn!(%error, "how far the chain is could not be noted");
-                    }
-                    Err(_) => tracing::warn!("how far the chain is could not be noted in time"),
-                }
+                self.keep_in_mind().await;
                 let under_way = look.get_or_insert_with(|| Box::pin(self.0.pruner.look_at_place()));
                 let seen = timeout(LOOK.1, under_way).await;
                 if seen.is_ok() || !stays {
@@ -209,9 +204,8 @@ impl<S: UtxoStore> Service<S> {
         let _turn = self.0.turn.lock().await;
         let ran = match self.vetted(trigger).await {
             Ok(trigger) => {
-                let head = self.0.watch.lock().told();
                 // Before the run: a crash in it must not make its records look as if they were not due.
-                if let Err(error) = self.note_seen(head.unwrap_or(trigger.height)).await {
+                if let Err(error) = self.note_pruned_at(trigger.height).await {
                     tracing::warn!(%error, "how far the chain is could not be noted");
                 }
                 self.0.pruner.run(trigger, stop).await
@@ -286,26 +280,28 @@ impl<S: UtxoStore> Service<S> {
         }
         let completed = error.is_none();
         let watch = self.0.watch.lock().clone();
-        let processed = {
+        // A prune by hand may be at a lower height than one before; what cannot have been processed is forgotten.
+        let can_be = |before: &Height| !self.0.following.is_above(&watch, *before);
+        let processed = self.0.state.lock().done().filter(can_be).max(Some(job.height));
+        let kept = match processed.filter(|_| completed) {
+            // Before it is shown: a height that was seen to be processed outlives a kill.
+            Some(processed) => store.set_note(PROCESSED, &processed.to_string()).await,
+            None => Ok(()),
+        };
+        {
             let mut state = self.0.state.lock();
             state.last_error = error;
             if completed {
                 state.last_skip = None;
-                // A prune by hand may be at a lower height than one before; what cannot have been processed is
-                // forgotten.
-                let can_be = |before: &Height| !self.0.following.is_above(&watch, *before);
-                state.processed = state.done().filter(can_be).max(Some(job.height));
+                state.processed = processed;
                 state.swept = state.swept.filter(can_be);
                 state.stored = state.processed;
             }
             state.learn(job);
-            state.processed.filter(|_| completed)
-        };
+        }
         self.show();
         let noted = async {
-            if let Some(processed) = processed {
-                store.set_note(PROCESSED, &processed.to_string()).await?;
-            }
+            kept?;
             let mut noted = self.0.noted.lock().await;
             let persisted = self.0.watch.lock().persisted();
             if let Some(height) = persisted.filter(|_| persisted != *noted) {
@@ -334,7 +330,7 @@ impl<S: UtxoStore> Service<S> {
         let seen = told.or(head.max(ran).max(seen)).max(processed);
         let counts = self.0.pruner.store().counts(seen.unwrap_or(0)).await?;
         self.0.metrics.counts(&counts);
-        self.counted(counts.records);
+        self.saw_records(counts.records > 0);
         Ok(counts)
     }
 

@@ -4,12 +4,14 @@ use secateur_core::Height;
 use serde::Serialize;
 
 use super::feed::Feed;
+use super::room::RoomLog;
+use super::trouble::Trouble;
 use crate::events::{StalePersister, TriggerMode, Watch};
 use crate::pruner::{Job, Outcome, Progress, Skip};
 use crate::store::{Counts, Kept, Room};
 
 /// A chain does not go back by more blocks than a coinbase needs to ripen.
-const DEEPEST: Height = 100;
+pub(super) const DEEPEST: Height = 100;
 
 /// How events are followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,8 +148,10 @@ pub(super) struct State {
     pub(super) chain: Hearing,
     /// Why the store did not answer when it was last looked at.
     pub(super) store_down: Option<String>,
-    /// Whether the store takes more writes.
+    /// Whether the store takes more writes, what the log says of that, and that it is not known of all of it.
     pub(super) room: Room,
+    pub(super) room_log: RoomLog,
+    pub(super) room_unknown: Trouble,
     /// Why external files cannot be written, and whether anybody looked.
     pub(super) place_wrong: Option<String>,
     pub(super) place_seen: bool,

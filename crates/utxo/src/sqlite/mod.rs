@@ -347,6 +347,10 @@ impl UtxoStore for SqliteStore {
             .await
     }
 
+    async fn has_records(&self) -> Result<bool, UtxoError> {
+        self.reader().read(|connection| Ok(read::records(connection)? > 0)).await
+    }
+
     async fn counts(&self, height: Height) -> Result<Counts, UtxoError> {
         self.reader().read(move |connection| read::counts(connection, height)).await
     }

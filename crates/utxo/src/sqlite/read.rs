@@ -289,6 +289,11 @@ pub(super) fn external_sample(
         .collect()
 }
 
+/// How many records there are.
+pub(super) fn records(connection: &Connection) -> Result<u64, UtxoError> {
+    Ok(note(connection, "records")?.and_then(|text| text.parse().ok()).unwrap_or(0))
+}
+
 pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, UtxoError> {
     let one = |sql: &str| -> Result<u64, UtxoError> {
         let number = connection
@@ -305,9 +310,8 @@ pub(super) fn counts(connection: &Connection, height: Height) -> Result<Counts, 
         })
         .map_err(failed)?;
     let page_size = one("PRAGMA page_size")?;
-    let records = note(connection, "records")?.and_then(|text| text.parse().ok()).unwrap_or(0);
     Ok(Counts {
-        records,
+        records: records(connection)?,
         unmined: one(COUNT_UNMINED)?,
         due: u64::try_from(due).unwrap_or(0),
         preserved: one(COUNT_PRESERVED)?,

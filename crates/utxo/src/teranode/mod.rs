@@ -143,7 +143,7 @@ impl From<Failed> for UtxoError {
         };
         let reason = status.map_or_else(
             || "it does not answer in time".to_owned(),
-            |status| format!("{:?}: {}{hint}", status.code(), words(status.message())),
+            |status| format!("{}: {}{hint}", status.code().description(), words(status.message())),
         );
         Self::Service { what, reason, retryable: true }
     }

@@ -34,6 +34,8 @@ const SOURCE: &str = "secateur-utxo";
 const PERSISTER: &str = "BlockPersisterHeight";
 /// What its database says of a state that is not there.
 const NO_ROWS: &str = "no rows in result set";
+/// So many bytes of it are the height.
+const HEIGHT_BYTES: usize = 4;
 /// Under this name a notification of a persister has its height.
 const HEIGHT: &str = "height";
 /// Bytes of a block's header, and of its hash.
@@ -356,10 +358,12 @@ impl<S: UtxoStore> Listener<'_, S> {
             }
             Err(failed) => return Err(failed),
         };
-        let Ok(bytes) = <[u8; 4]>::try_from(data.as_ref()) else {
+        // What may come behind a height does not belong to it.
+        let Some(bytes) = data.first_chunk::<HEIGHT_BYTES>() else {
             self.service.metrics().unheard(Unheard::NotAHeight);
             self.in_doubt_unless_known().await?;
-            let reason = format!("{PERSISTER} has {} bytes, and 4 are a height", data.len());
+            let length = data.len();
+            let reason = format!("{PERSISTER} has {length} bytes, and a height has {HEIGHT_BYTES}");
             return Err(wrong(reason));
         };
         // One that has written nothing yet is there all the same, and is waited for.
@@ -374,14 +378,11 @@ fn burst<T>(first: T, ready: impl FnMut() -> Option<T>) -> impl Iterator<Item = 
 }
 
 /// Whether an answer means that there is no such state. A chain of this shape has no code for that: it passes on what
-/// its database says, as an unknown error. Whatever else fails is no answer: taken for one, it would let blocks set
+/// its database says, as an unknown error. Whatever else fails is no answer, also where it has the same words or says
+/// that something is not found, as something between here and the chain may: taken for one, it would let blocks set
 /// prunes off that wait for a persister.
 fn is_absent(status: &Status) -> bool {
-    match status.code() {
-        Code::NotFound => true,
-        Code::Unknown | Code::Internal => status.message().contains(NO_ROWS),
-        _ => false,
-    }
+    status.code() == Code::Unknown && status.message().contains(NO_ROWS)
 }
 
 /// The hash of a block, of its header.
@@ -447,9 +448,11 @@ mod tests {
     #[test]
     fn only_a_chain_that_answers_can_say_that_a_state_is_absent() {
         for (code, said, absent) in [
-            (Code::NotFound, "", true),
             (Code::Unknown, "sql: no rows in result set", true),
-            (Code::Internal, "STORAGE_ERROR (59): reading: sql: no rows in result set", true),
+            (Code::Unknown, "UNKNOWN (0): failed to get state: sql: no rows in result set", true),
+            (Code::NotFound, "", false),
+            (Code::NotFound, "sql: no rows in result set", false),
+            (Code::Internal, "STORAGE_ERROR (59): reading: sql: no rows in result set", false),
             (Code::Internal, "BLOCK_NOT_FOUND (10): block not found", false),
             (Code::Unknown, "the state is not found where it should be", false),
             (Code::Internal, "the database is locked", false),

@@ -26,26 +26,31 @@ use crate::histories::{numbers, play, play_all, rules};
 const HISTORIES: u64 = 10;
 
 /// Removes everything at the end, also at a bad one.
-struct Sets(AerospikeStore);
+struct Sets(String, Rules);
 
 impl Drop for Sets {
     fn drop(&mut self) {
-        let handle = tokio::runtime::Handle::current();
-        let erased = tokio::task::block_in_place(|| handle.block_on(self.0.erase()));
-        if let Err(error) = erased {
-            eprintln!("{} is not erased: {error}", self.0.address());
+        // In a thread with a runtime of its own: that of the test may be the only thread that it has.
+        let erase = || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async { AerospikeStore::open(&self.0, self.1).await?.erase().await })
+        };
+        if let Err(error) = std::thread::scope(|scope| scope.spawn(erase).join()).unwrap() {
+            eprintln!("{} is not erased: {error}", self.0);
         }
     }
 }
 
 /// An empty store in sets of this name. What a test that was killed left there is removed.
-async fn open_at(set: &str, rules: Rules) -> AerospikeStore {
-    let store = open_as_it_is(set, rules).await;
+async fn open_at(set: &str, rules: Rules) -> (AerospikeStore, Sets) {
+    let mut store = open_as_it_is(set, rules).await;
+    // Before anything that may fail.
+    let sets = Sets(store.address(), rules);
     if store.counts(u64::MAX).await.unwrap().records == 0 {
-        return store;
+        return (store, sets);
     }
     store.erase().await.unwrap();
-    let store = open_as_it_is(set, rules).await;
+    store = open_as_it_is(set, rules).await;
     // A server's count of objects follows its removals late (`sindex-gc-period`, 10 s).
     let gone = async {
         while store.counts(u64::MAX).await.unwrap().records > 0 {
@@ -54,7 +59,7 @@ async fn open_at(set: &str, rules: Rules) -> AerospikeStore {
     };
     let gone = tokio::time::timeout(Duration::from_mins(1), gone).await;
     assert!(gone.is_ok(), "{} has records that are not removed", store.address());
-    store
+    (store, sets)
 }
 
 async fn open_as_it_is(set: &str, rules: Rules) -> AerospikeStore {
@@ -73,8 +78,8 @@ async fn open(rules: Rules) -> Home<AerospikeStore> {
     let mut hasher = DefaultHasher::new();
     std::thread::current().name().unwrap_or_default().hash(&mut hasher);
     let (test, n) = (hasher.finish(), OPENED.fetch_add(1, Ordering::Relaxed));
-    let store = open_at(&format!("e2e_{test:016x}_{n}"), rules).await;
-    Home { store: store.clone(), _keeps: Box::new(Sets(store)) }
+    let (store, sets) = open_at(&format!("e2e_{test:016x}_{n}"), rules).await;
+    Home { store, _keeps: Box::new(sets) }
 }
 
 conformance!(open, #[ignore = "needs AEROSPIKE_HOSTS"]);
@@ -84,11 +89,9 @@ async fn history(seed: u64) -> u64 {
     let url = dir.path().join("files").to_str().unwrap().parse().unwrap();
     let files = ExternalFiles::create(&url, &secateur_archive::Settings::default()).unwrap();
     let rules = rules(&numbers(seed));
-    let store = open_at(&format!("e2e_history_{seed}"), rules).await;
+    let (store, _sets) = open_at(&format!("e2e_history_{seed}"), rules).await;
     let reopen = async || AerospikeStore::open(&store.address(), rules).await.unwrap();
-    let pruned = Box::pin(play(seed, store.clone(), files, reopen)).await;
-    store.erase().await.unwrap();
-    pruned
+    Box::pin(play(seed, store.clone(), files, reopen)).await
 }
 
 #[ignore = "needs AEROSPIKE_HOSTS"]

@@ -271,3 +271,27 @@ async fn a_followed_chain_that_feeds_no_record_is_warned_of_and_then_not_ready()
     assert!(told.contains("last fed at height 17"), "{told}");
     rig.end().await;
 }
+
+/// A top that is set mined was asked for twice a second for ever. A chain whose top is not set mined is the clock: it is
+/// looked at again after half a second, one second and two.
+#[tokio::test]
+async fn after_a_top_that_is_set_mined_the_chain_is_left_alone() {
+    const METHODS: [&str; 3] = ["GetBestBlockHeader", "GetBlockIsMined", "GetState"];
+    let (quiet, busy) = (World::at(10), World::at(10));
+    busy.goes_to(10, false);
+    let (serving, other) = (quiet.serve(0).await, busy.serve(0).await);
+    let rig = Rig::listening(options(&serving.url())).await;
+    // Once at first, once subscribed, and for the first notification.
+    quiet.is_asked("GetBlockIsMined", 3).await;
+    rig.stands(|stands| stands.processed == Some(10)).await;
+    let before = METHODS.map(|method| quiet.asked(method));
+    let watching = Rig::listening(options(&other.url())).await;
+    busy.is_asked("GetBlockIsMined", 4).await;
+    assert_eq!(METHODS.map(|method| quiet.asked(method)), before);
+    // What it tells is heard all the same.
+    quiet.block(11);
+    rig.stands(|stands| stands.processed == Some(11)).await;
+    assert!(quiet.asked("GetBestBlockHeader") > before[0]);
+    rig.end().await;
+    watching.end().await;
+}

@@ -10,6 +10,7 @@ pub mod places;
 pub mod prunes;
 pub mod records;
 pub mod rig;
+pub mod seen;
 pub mod sweeps;
 
 /// Runs every case against one backend, each as a test of its own.
@@ -84,6 +85,11 @@ macro_rules! conformance {
             what_is_above_the_last_block_that_was_told_is_not_persisted,
             a_persister_that_begins_anew_does_not_take_the_head_back_with_it,
             an_event_whose_work_is_done_sets_nothing_off,
+        ]);
+        conformance!(@cases $open, [$(#[$how])?], seen: [
+            a_prune_by_hand_below_the_head_does_not_forget_how_far_the_chain_was_seen,
+            whether_there_are_records_is_asked_once_and_they_are_not_counted_for_it,
+            a_feeder_of_old_blocks_feeds_for_every_service_on_the_store,
         ]);
         conformance!(@cases $open, [$(#[$how])?], broke: [
             a_parent_stays_while_an_unmined_child_spends_it_whose_clock_a_reorganisation_restarted,

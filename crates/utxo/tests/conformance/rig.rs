@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use secateur_core::Height;
 use secateur_utxo::{
     BlockId, BlockRef, Body, Counts, Created, Doomed, Fate, FileKind, Job, NewTx, OutPoint, Page,
-    Preserved, Record, Room, Rules, Sweep, TxId, Unmined, UtxoError, UtxoStore,
+    Preserved, Record, Room, RoomLook, Rules, Sweep, TxId, Unmined, UtxoError, UtxoStore,
 };
 use tokio::sync::Notify;
 
@@ -378,8 +378,13 @@ impl<S: UtxoStore> UtxoStore for Faulty<S> {
         self.call("external_sample", self.inner.external_sample(not_due, limit)).await
     }
 
-    async fn room(&self) -> Result<Room, UtxoError> {
-        self.call("room", self.inner.room()).await
+    async fn room(&self) -> RoomLook {
+        let looked = self.call("room", async { Ok(self.inner.room().await) }).await;
+        looked.unwrap_or_else(|error| RoomLook { room: Room::Enough, failed: Some(error) })
+    }
+
+    async fn has_records(&self) -> Result<bool, UtxoError> {
+        self.call("has_records", self.inner.has_records()).await
     }
 
     async fn counts(&self, height: Height) -> Result<Counts, UtxoError> {

@@ -35,11 +35,10 @@ use crate::http::metrics::Metrics;
 use crate::security::Guard;
 use crate::service::Rooms;
 
-/// Whose health is told; the empty name is the whole service. The first three say whether the pruner
-/// keeps up; the last is there for feeding as long as the process is.
+/// The services that have a health; the empty name is the whole service. The last is there for feeding as long as the records are
+/// open; the others say whether the pruner keeps up.
 static SERVICES: [&str; 4] =
     ["", pruner_server::SERVICE_NAME, pruner_api_server::SERVICE_NAME, store_server::SERVICE_NAME];
-const BY_LAG: usize = 3;
 
 /// A way to the pruner's calls: over a socket, or within this process.
 pub(crate) type Line = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
@@ -157,27 +156,41 @@ pub(crate) fn serve(
 ) -> Result<Served, anyhow::Error> {
     let Serving { limits, metrics, guard, stopping, standing } = serving;
     let door = Door { limits, metrics, guard, tls, stopping: stopping.clone() };
-    door.serve(socket, routes, &SERVICES, |reporter| tell_lag(reporter, standing, stopping))
+    let at_first = standing.clone();
+    let at_first = move |name: &str| health_of(name, &at_first.borrow());
+    door.serve(socket, routes, &SERVICES, at_first, |reporter| {
+        tell_lag(reporter, standing, stopping)
+    })
 }
 
-/// Says that every service is there, then tells of the pruner's health whenever it changes, until it is told to stop;
-/// from then on none is, and those who watch are let go.
+/// The health of one of the services.
+fn health_of(name: &str, standing: &Standing) -> ServingStatus {
+    let lags = standing.not_ready.is_some() && name != store_server::SERVICE_NAME;
+    if lags { ServingStatus::NotServing } else { ServingStatus::Serving }
+}
+
+/// Says that no service is there (yet).
+pub(crate) async fn say_not_serving(reporter: &HealthReporter) {
+    super::say(reporter, &SERVICES, ServingStatus::NotServing).await;
+}
+
+/// Reports the services' health whenever it changes, until the service stops; from then on none is there, and the
+/// watches end.
 pub(crate) async fn tell_health(
     mut reporter: HealthReporter,
     standing: watch::Receiver<Standing>,
     stopping: watch::Receiver<bool>,
 ) {
-    super::say(&reporter, &SERVICES, ServingStatus::Serving).await;
     tell_lag(reporter.clone(), standing, stopping.clone()).await;
     stopped(stopping).await;
-    super::say(&reporter, &SERVICES, ServingStatus::NotServing).await;
+    say_not_serving(&reporter).await;
     tokio::time::sleep(FAREWELL).await;
     for name in SERVICES {
         reporter.clear_service_status(name).await;
     }
 }
 
-/// Tells of the pruner's health whenever it changes.
+/// Reports the services' health whenever it changes.
 async fn tell_lag(
     reporter: HealthReporter,
     mut standing: watch::Receiver<Standing>,
@@ -186,10 +199,9 @@ async fn tell_lag(
     let stopped = stopped(stopping);
     tokio::pin!(stopped);
     loop {
-        let lags = standing.borrow_and_update().not_ready.is_some();
-        let status = if lags { ServingStatus::NotServing } else { ServingStatus::Serving };
-        for name in SERVICES.iter().take(BY_LAG) {
-            reporter.set_service_status(*name, status).await;
+        let stands = standing.borrow_and_update().clone();
+        for name in SERVICES {
+            reporter.set_service_status(name, health_of(name, &stands)).await;
         }
         tokio::select! {
             // What is said of the health from now on is that it ends.

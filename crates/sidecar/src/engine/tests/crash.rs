@@ -69,7 +69,7 @@ impl Arena for CrashArena {
     }
 
     fn space(&self) -> Result<Space, StoreError> {
-        Ok(Space { given: self.len()?, available: None })
+        Ok(Space { given: self.len()?, available: None, total: None })
     }
 }
 

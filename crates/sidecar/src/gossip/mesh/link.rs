@@ -70,7 +70,7 @@ pub(super) struct Broken(pub(super) String);
 
 impl Broken {
     pub(super) fn status(status: &tonic::Status) -> Self {
-        Self(format!("{:?}: {}", status.code(), shorten(status.message())))
+        Self(format!("{}: {}", status.code().description(), shorten(status.message())))
     }
 
     pub(super) fn silent() -> Self {

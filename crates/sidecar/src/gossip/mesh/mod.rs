@@ -91,6 +91,15 @@ impl Default for MeshOptions {
     }
 }
 
+impl MeshOptions {
+    /// What [`Mesh::start`] would refuse: limits, peers, and the files that are named. Nothing is
+    /// asked of a peer.
+    pub fn check(&self) -> Result<(), GossipError> {
+        check(self)?;
+        self.peers.iter().try_for_each(|peer| channel::Way::new(self, &peer.url).map(drop))
+    }
+}
+
 /// How this node is reached.
 #[derive(Debug, Clone, Default)]
 pub struct ServeOptions {

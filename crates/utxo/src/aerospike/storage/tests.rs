@@ -167,3 +167,19 @@ fn a_namespace_is_an_alarm_before_it_refuses_writes() {
         assert_eq!(kind(room(&namespace)), wanted, "{namespace}");
     }
 }
+
+/// A node that did not answer hid that another one took no more writes.
+#[test]
+fn a_node_that_is_silent_does_not_hide_what_the_others_say() {
+    let full = || Ok("stop_writes=true".to_owned());
+    let low = || Ok("data_used_pct=69;storage-engine.stop-writes-used-pct=70".to_owned());
+    let away = || Err(silent(Duration::from_secs(3)));
+    for said in [[away(), full(), low()], [low(), full(), away()], [full(), away(), low()]] {
+        let look = worst(said);
+        assert!(matches!(look.room, Room::Full(_)) && look.failed.is_some(), "{look:?}");
+    }
+    let look = worst([low(), low()]);
+    assert!(matches!(look.room, Room::Low(_)) && look.failed.is_none(), "{look:?}");
+    let look = worst([away()]);
+    assert!(look.room == Room::Enough && look.failed.is_some(), "{look:?}");
+}
