@@ -96,8 +96,9 @@ impl Archive {
         Arc::clone(&self.remote.metrics)
     }
 
-    /// Refuses an archive that parts cannot be written to, without leaving anything there: an upload is
-    /// begun and given up, and a directory is asked whether it takes files.
+    /// Refuses an archive that parts cannot be written to and read back from, without leaving anything there:
+    /// a name that is not there is asked for, an upload is begun and given up, and a directory is asked
+    /// whether it takes files.
     pub async fn check_writable(&self, chain_id: u64) -> Result<(), ArchiveError> {
         self.remote.check_writable(&format!("{}probe", chain_prefix(chain_id))).await
     }
@@ -427,4 +428,24 @@ pub(crate) fn listed(
         futures_util::future::ready(Ok(key))
     })
     .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The archive's own folder took files, and the chain's did not: the first part found that out.
+    #[tokio::test]
+    async fn a_chains_folder_that_takes_no_files_is_not_writable() {
+        let dir = tempfile::tempdir().unwrap();
+        let url: ArchiveUrl = dir.path().to_str().unwrap().parse().unwrap();
+        let archive = Archive::create(&url, &Settings::default()).unwrap();
+        archive.check_writable(1).await.unwrap();
+        fs::create_dir(dir.path().join("chain=1")).unwrap();
+        archive.check_writable(1).await.unwrap();
+        fs::write(dir.path().join("chain=2"), "no directory").unwrap();
+        let error = archive.check_writable(2).await.unwrap_err();
+        assert!(error.to_string().contains("chain=2"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left there");
+    }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
+use secateur_core::format_bytes;
 
 use crate::key::chain_prefix;
 use crate::remote::Remote;
@@ -97,7 +98,8 @@ async fn remove(paths: Vec<PathBuf>, bytes: u64) {
                 }
                 _ => {
                     let path = path.display();
-                    tracing::info!(%path, bytes, "what a cut-off write left is removed");
+                    let size = format_bytes(bytes);
+                    tracing::info!(%path, size, "what a cut-off write left is removed");
                 }
             }
         }

@@ -217,17 +217,32 @@ impl Remote {
         }
     }
 
-    /// Whether this name could be written; nothing is left behind.
+    /// Whether this name could be written and read back; nothing is left behind.
     pub(crate) async fn check_writable(&self, key: &str) -> Result<(), ArchiveError> {
         if let Some(root) = self.directory.clone() {
+            let folder = root.join(key).parent().map(FilePath::to_path_buf);
             let ask = move || {
-                let asked = access(&*root, Access::WRITE_OK | Access::EXEC_OK);
-                asked.map_err(|error| ArchiveError::stage("writing to", &root)(error.into()))
+                let ask = |path: &FilePath| {
+                    let asked = access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK);
+                    asked.map_err(|error| ArchiveError::stage("writing to", path)(error.into()))
+                };
+                ask(&root)?;
+                // One that is not there is made, and is ours.
+                folder.filter(|folder| folder.exists()).map_or(Ok(()), |folder| ask(&folder))
             };
             let asked = tokio::task::spawn_blocking(ask).await;
             return asked.map_err(|e| ArchiveError::invalid("writing", e.to_string()))?;
         }
         let path = path_of(key)?;
+        let read = || {
+            let (store, path) = (Arc::clone(&self.store), path.clone());
+            async move { store.get(&path).await.map(drop) }
+        };
+        // That it is not there is an answer too, which only those get who may read.
+        match self.patiently("reading", key, read).await {
+            Ok(()) | Err(ArchiveError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let ask = || {
             let (store, path) = (Arc::clone(&self.store), path.clone());
             async move {

@@ -13,9 +13,12 @@ use tokio::sync::watch;
 
 use crate::codec::Codec;
 use crate::sink::{Identity, Note, Retained};
-use crate::source::Source;
-use crate::worker::{End, Metrics, OnPruned, Worker, WorkerOptions};
-use crate::{Batch, BlockRow, ErrorClass, GapRow, IndexError, PartRow, Sink};
+use crate::source::{Blocks as _, Source, status_of};
+use crate::worker::{End, Metrics, OnPruned, Worker, WorkerOptions, unix_now};
+use crate::{Batch, BlockRow, ErrorClass, GapRow, IndexError, PartRow, Rows, Sink};
+
+/// A range of fewer blocks is pulled without looking at how old they are.
+const WORTH_LOOKING: u64 = 32;
 
 /// How a range is filled.
 pub struct Refill<S, K> {
@@ -67,6 +70,7 @@ impl<S: Source, K: Sink> Refill<S, K> {
             cutoff: self.cutoff().await?,
             at,
         };
+        self.pass_over(&range, first, last).await?;
         let mut missing = Vec::new();
         let mut stopped = false;
         while range.place() <= last && !stopped {
@@ -92,12 +96,71 @@ impl<S: Source, K: Sink> Refill<S, K> {
             range.next.store(to.saturating_add(1), Ordering::Relaxed);
         }
         if missing.is_empty() && !stopped {
-            self.sink.logs_filled(first, last.saturating_add(1)).await?;
+            let past = last.saturating_add(1);
+            self.sink.logs_filled(&self.options.logs, first, past).await?;
         }
         let Counts { written, new, too_old } = &*range.counts;
         let [written, new, too_old] =
             [written, new, too_old].map(|count| count.load(Ordering::Relaxed));
         Ok(Refilled { written, new, too_old, missing, stopped })
+    }
+
+    /// Passes over the blocks at the beginning that are older than the retention, without pulling them: years
+    /// of an archive may be.
+    async fn pass_over(
+        &self,
+        range: &Range<K>,
+        first: Height,
+        last: Height,
+    ) -> Result<(), IndexError> {
+        let Some(cutoff) = range.cutoff.filter(|_| last.saturating_sub(first) >= WORTH_LOOKING)
+        else {
+            return Ok(());
+        };
+        match status_of(self.source.as_ref(), self.options.chain_id).await {
+            Ok(_) => {}
+            // The worker waits for it.
+            Err(error) if error.is_retryable() => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let next = self.first_since(cutoff, first, last).await;
+        if next <= first {
+            return Ok(());
+        }
+        let (rows, at) = (Rows::default(), unix_now());
+        let next = Cursor::at_block(next);
+        let batch = Batch { rows, next, raw_bytes: Vec::new(), head: None, at };
+        let too_old = next.block_number.saturating_sub(first);
+        self.sink.check(&self.identity()).await?;
+        range.commit(batch).await?;
+        range.counts.too_old.fetch_add(too_old, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The first block that is not older than a time, as far as looking at some of them tells; times do not
+    /// go back. Where one is not there or has no time, that is the first one of all.
+    async fn first_since(&self, cutoff: u64, first: Height, last: Height) -> Height {
+        let (mut low, mut past) = (first, last.saturating_add(1));
+        while low < past {
+            let middle = low + (past - low) / 2;
+            let mut blocks = self.source.blocks(Some(middle), true);
+            let Ok(Some(block)) = blocks.next().await else { return first };
+            match self.codec.meta(&block) {
+                Ok(meta) if block.height != middle || meta.timestamp == 0 => return first,
+                Ok(meta) if meta.timestamp < cutoff => low = middle + 1,
+                Ok(_) => past = middle,
+                Err(_) => return first,
+            }
+        }
+        low
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            chain_id: self.options.chain_id,
+            codec: self.codec.name().to_owned(),
+            logs: self.options.logs.clone(),
+        }
     }
 
     fn worker(&self, range: Range<K>, last: Height) -> Worker<S, Range<K>> {
@@ -176,7 +239,12 @@ fn leave_out(batch: &mut Batch, cutoff: u64) -> u64 {
 
 impl<K: Sink> Sink for Range<K> {
     async fn bind(&self, identity: &Identity) -> Result<(), IndexError> {
-        self.sink.bind(identity).await
+        // Which logs the index keeps is its worker's to change.
+        self.sink.check(identity).await
+    }
+
+    async fn check(&self, identity: &Identity) -> Result<(), IndexError> {
+        self.sink.check(identity).await
     }
 
     async fn cursor(&self) -> Result<Option<Cursor>, IndexError> {
@@ -212,8 +280,8 @@ impl<K: Sink> Sink for Range<K> {
         self.sink.refill(first, batch).await
     }
 
-    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
-        self.sink.logs_filled(first, past).await
+    async fn logs_filled(&self, logs: &str, first: Height, past: Height) -> Result<(), IndexError> {
+        self.sink.logs_filled(logs, first, past).await
     }
 
     async fn record_gap(&self, gap: GapRow, _next: Cursor) -> Result<(), IndexError> {

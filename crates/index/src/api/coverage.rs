@@ -23,12 +23,14 @@ pub(super) struct Coverage {
     why: &'static str,
     /// The newest one.
     top: Height,
-    /// What is missing below, the highest first. A range that reaches below these touches one of them.
+    /// The blocks that are asked about, of which the gaps are known; none if there is no such block.
+    asked: Option<Span>,
+    /// What is missing of them, the highest first. A range of them that reaches below these touches one.
     gaps: Vec<GapRow>,
 }
 
 /// The rows that are asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub(super) from_block: Option<Height>,
     pub(super) to_block: Option<Height>,
@@ -52,25 +54,31 @@ impl Wanted {
         self.before.map_or(above, |before| before.min(above))
     }
 
-    /// Takes away the rows that are not wanted, of those that were read from `start` on, and says what
-    /// the rest is all there is of.
-    pub(super) fn reach<T>(
-        &self,
-        rows: &mut Vec<T>,
-        (start, limit): (Place, usize),
-        place: impl Fn(&T) -> Place,
-    ) -> Reach {
-        let first = self.from_block.unwrap_or(0);
-        rows.retain(|row| place(row).block_number >= first);
-        let next = rows.last().filter(|_| rows.len() >= limit).map(place);
+    /// The blocks that these rows are of, as far as there are any.
+    fn blocks(&self, top: Height) -> Option<Span> {
+        let start = self.start(top);
         // A place inside of a block has rows of that block before it.
         let last = match start.index {
             0 => start.block_number.checked_sub(1),
             _ => Some(start.block_number),
         };
+        span(self.from_block.unwrap_or(0), last)
+    }
+
+    /// Takes away the rows that are not wanted, of those that were read from [`Self::start`] on, and says what
+    /// the rest is all there is of.
+    pub(super) fn reach<T>(
+        &self,
+        rows: &mut Vec<T>,
+        (top, limit): (Height, usize),
+        place: impl Fn(&T) -> Place,
+    ) -> Reach {
+        let first = self.from_block.unwrap_or(0);
+        rows.retain(|row| place(row).block_number >= first);
+        let next = rows.last().filter(|_| rows.len() >= limit).map(place);
         let from_block = next.map_or(first, |next| next.block_number);
-        let span = last.filter(|to_block| *to_block >= from_block);
-        Reach { next, span: span.map(|to_block| Span { from_block, to_block }) }
+        let last = self.blocks(top).map(|asked| asked.to_block);
+        Reach { next, span: span(from_block, last) }
     }
 }
 
@@ -78,15 +86,15 @@ impl Coverage {
     /// Of blocks and transactions.
     pub(super) async fn of_blocks<R: IndexReader>(
         index: &R,
-        to_block: Option<Height>,
+        wanted: &Wanted,
     ) -> Result<Self, Refusal> {
-        Self::of(index, &index.meta().await?, 0, to_block).await
+        Self::of(index, &index.meta().await?, 0, wanted).await
     }
 
     /// Of what addresses did; refused if the chain's codec does not say it.
     pub(super) async fn of_addresses<R: IndexReader>(
         index: &R,
-        to_block: Option<Height>,
+        wanted: &Wanted,
     ) -> Result<Self, Refusal> {
         let meta = index.meta().await?;
         if let Some(codec) = meta.codec.as_deref().filter(|codec| *codec != "evm") {
@@ -96,13 +104,14 @@ impl Coverage {
             );
             return Err(Refusal::gone(told));
         }
-        Self::of(index, &meta, 0, to_block).await
+        Self::of(index, &meta, 0, wanted).await
     }
 
     /// Of the logs that a question is about; refused if they are not kept.
     pub(super) async fn of_logs<R: IndexReader>(
         index: &R,
         query: &LogQuery,
+        wanted: &Wanted,
     ) -> Result<Self, Refusal> {
         let meta = index.meta().await?;
         let text = meta.logs.as_deref().unwrap_or("off");
@@ -110,8 +119,8 @@ impl Coverage {
             Refusal::unavailable("the index does not say which logs it keeps: build it again")
         })?;
         if filter == LogFilter::Off {
-            let told = "this index keeps no logs; see `logs` in docs/index.md";
-            return Err(Refusal::not_found(told));
+            let told = "this index keeps no logs, so that none would mean nothing; see `Logs` in docs/index.md";
+            return Err(Refusal::gone(told));
         }
         if !filter.keeps_all_of(query.address.as_ref(), query.topic0.as_ref()) {
             let told = format!(
@@ -120,14 +129,14 @@ impl Coverage {
             );
             return Err(Refusal::gone(told));
         }
-        Self::of(index, &meta, meta.logs_since.unwrap_or(0), query.to_block).await
+        Self::of(index, &meta, meta.logs_since.unwrap_or(0), wanted).await
     }
 
     async fn of<R: IndexReader>(
         index: &R,
         meta: &IndexMeta,
         logs_since: Height,
-        to_block: Option<Height>,
+        wanted: &Wanted,
     ) -> Result<Self, Refusal> {
         let next = meta.cursor.map_or(0, |cursor| cursor.block_number);
         let Some(top) = next.checked_sub(1) else {
@@ -140,8 +149,16 @@ impl Coverage {
         } else {
             (kept, "earlier blocks are below where the index began, or past its retention")
         };
-        let gaps = index.gaps_in(0, to_block.unwrap_or(top).min(top), MAX_GAPS).await?;
-        Ok(Self { floor, why, top, gaps })
+        // What reaches above is refused, with all that is covered.
+        let reaches_above = wanted.from_block.max(wanted.to_block) > Some(top);
+        let asked = if reaches_above { Wanted::default() } else { *wanted }.blocks(top);
+        let gaps = match asked {
+            Some(Span { from_block, to_block }) => {
+                index.gaps_in(from_block, to_block, MAX_GAPS).await?
+            }
+            None => Vec::new(),
+        };
+        Ok(Self { floor, why, top, asked, gaps })
     }
 
     /// The newest block that anything can be said of.
@@ -159,7 +176,7 @@ impl Coverage {
         let asked = wanted.from_block.max(wanted.to_block);
         let Some(above) = asked.filter(|asked| *asked > self.top) else { return Ok(()) };
         let told = format!("block {above} is not indexed yet; the newest one is {}", self.top);
-        Err(Refusal::not_found(told).covering(self.within(0, self.top)))
+        Err(Refusal::not_found(told).covering(self.all()))
     }
 
     /// Refuses if anything is missing in these blocks.
@@ -185,9 +202,12 @@ impl Coverage {
         Err(Refusal::gone(format!("{asked}, and {missing}{advice}")).covering(covered))
     }
 
-    /// What of some blocks is covered, the newest first, as far as the known gaps reach.
+    /// What of some blocks is covered, the newest first, as far as they are asked about and the known gaps
+    /// reach.
     fn within(&self, from: Height, to: Height) -> Vec<Span> {
-        let (from, mut to) = (from.max(self.floor), Some(to.min(self.top)));
+        let Some(asked) = self.asked else { return Vec::new() };
+        let from = from.max(self.floor).max(asked.from_block);
+        let mut to = Some(to.min(self.top).min(asked.to_block));
         let mut spans = Vec::new();
         for gap in &self.gaps {
             spans.extend(span(from.max(gap.block_to.saturating_add(1)), to));
@@ -200,7 +220,7 @@ impl Coverage {
         spans
     }
 
-    /// Everything that is covered.
+    /// Everything that is covered, of what is asked about.
     pub(super) fn all(&self) -> Vec<Span> {
         self.within(0, self.top)
     }

@@ -164,6 +164,63 @@ async fn blocks_that_a_refill_leaves_out_because_they_are_too_old_are_not_covere
     }
 }
 
+// Gaps above what was asked for took all the places of those that are looked at.
+#[tokio::test]
+async fn a_gap_is_found_below_any_number_of_others() {
+    let made = Made::of("evm", "all").await;
+    made.blocks(0..10).await;
+    made.gap(10, 19).await;
+    made.blocks(20..30).await;
+    for above in (30..160).step_by(2) {
+        made.gap(above, above).await;
+        made.blocks(above + 1..above + 2).await;
+    }
+    let api = made.api();
+    for list in lists() {
+        let asked = format!("{list}&from_block=5&before=28-0");
+        let told = refused(get(&api, &asked).await, StatusCode::GONE, &[(20, 27), (5, 9)]);
+        assert!(told.contains("blocks 10 to 19 are missing"), "{told}");
+        let (status, page) = get(&api, &format!("{list}&from_block=20&before=28-0")).await;
+        assert_eq!((status, heights(&page)), (StatusCode::OK, (20..28).rev().collect()));
+    }
+}
+
+// An index that notes nothing of its beginning was taken to have everything behind what was left out.
+#[tokio::test]
+async fn a_refill_of_blocks_that_are_all_too_old_promises_nothing_above_them() {
+    let made = Made::of("evm", "all").await;
+    made.blocks(100..150).await;
+    let nothing = |next| {
+        let (rows, next) = (Rows::default(), Cursor::at_block(next));
+        Batch { rows, next, raw_bytes: Vec::new(), head: None, at: 86_400 }
+    };
+    made.sink.refill(0, nothing(50)).await.unwrap();
+    let api = made.api();
+    for list in lists() {
+        let asked = format!("{list}&from_block=60&to_block=110");
+        refused(get(&api, &asked).await, StatusCode::GONE, &[(100, 110)]);
+    }
+    // It is raised where that is what is left out.
+    made.sink.refill(90, nothing(120)).await.unwrap();
+    let list = &lists()[0];
+    refused(get(&api, list).await, StatusCode::GONE, &[(120, 149)]);
+}
+
+// 404, as if there were no such block.
+#[tokio::test]
+async fn a_hash_that_an_index_without_hashes_is_asked_for_is_not_said_to_be_absent() {
+    let made = Made::of("opaque", "off").await;
+    let mut all = Rows::default();
+    (0..5).for_each(|height| all.append(rows(height)));
+    all.blocks.iter_mut().for_each(|block| block.hash = None);
+    let next = Cursor::at_block(5);
+    let batch = Batch { rows: all, next, raw_bytes: vec![10; 5], head: None, at: 86_400 };
+    made.sink.commit(batch).await.unwrap();
+    let path = format!("/v1/blocks/{}", TxId([0xee; 32]));
+    let told = refused(get(&made.api(), &path).await, StatusCode::GONE, &[(0, 4)]);
+    assert!(told.contains("without their hashes"), "{told}");
+}
+
 // 404, as if it had never been.
 #[tokio::test]
 async fn a_transaction_that_is_not_found_is_nowhere_only_if_nothing_is_missing() {
@@ -236,7 +293,8 @@ async fn logs_are_answered_only_where_they_are_kept_as_they_are_chosen_now() {
     made.blocks(0..10).await;
     let api = made.api();
     let list = format!("/v1/logs?address={CONTRACT}");
-    assert_eq!(get(&api, &list).await.0, StatusCode::NOT_FOUND, "no logs at all");
+    let (status, answer) = get(&api, &list).await;
+    assert_eq!((status, &answer["code"]), (StatusCode::GONE, &json!("not_indexed")));
     made.bind("evm", &format!("address={CONTRACT}")).await;
     made.blocks(10..20).await;
     let told = refused(get(&api, &list).await, StatusCode::GONE, &[(10, 19)]);

@@ -122,8 +122,10 @@ pub(super) async fn blocks<R: IndexReader>(
     let limit = params::limit(limit)?;
     let read = |text: &str| params::number(text).ok_or_else(|| Refusal::bad("before is a number"));
     let before = before.as_deref().map(read).transpose()?;
-    let cover = Coverage::of_blocks(&app.index, None).await?;
-    cover.check_asked(&Wanted { from_block, to_block: None, before: None })?;
+    let place = before.map(|block_number| Place { block_number, index: 0 });
+    let wanted = Wanted { from_block, to_block: None, before: place };
+    let cover = Coverage::of_blocks(&app.index, &wanted).await?;
+    cover.check_asked(&wanted)?;
     let start = before.unwrap_or(u64::MAX).min(cover.top().saturating_add(1));
     let mut rows = app.index.blocks(Some(start), limit).await?;
     // Each row says which block it is: a page is all there is as long as they follow on each other.
@@ -155,8 +157,14 @@ pub(super) async fn block<R: IndexReader>(State(app): Shared<R>, path: Named) ->
 
 /// Why a block is not here: not yet, no longer, or never.
 async fn missing<R: IndexReader>(app: &App<R>, key: BlockKey) -> Result<Refusal, Refusal> {
-    let cover = Coverage::of_blocks(&app.index, None).await?;
+    let cover = Coverage::of_blocks(&app.index, &Wanted::default()).await?;
     let BlockKey::Number(number) = key else {
+        let newest = app.index.block(BlockKey::Number(cover.top())).await?;
+        if newest.is_some_and(|row| row.hash.is_none()) {
+            let told = "this index has blocks without their hashes, which its source does not tell: ask for \
+                        them by number";
+            return Err(Refusal::gone(told).covering(cover.all()));
+        }
         return Ok(cover.not_found("has this hash"));
     };
     let next = cover.top().saturating_add(1);
@@ -165,7 +173,7 @@ async fn missing<R: IndexReader>(app: &App<R>, key: BlockKey) -> Result<Refusal,
     } else {
         Refusal::gone(format!(
             "block {number} is not in the index: it is below where it began, past its retention, \
-             or in a gap (/v1/gaps); /v1/parts says which part holds it"
+             or in a gap (/v1/gaps); where parts are archived beside it, /v1/parts says which one holds it"
         ))
     };
     Ok(refusal.covering(cover.all()))
@@ -196,11 +204,11 @@ pub(super) async fn tx<R: IndexReader>(State(app): Shared<R>, path: Named) -> An
         return ok(&TxView::from(row));
     }
     // Only what is not found between two looks at a whole index is nowhere in it.
-    let before = Coverage::of_blocks(&app.index, None).await?;
+    let before = Coverage::of_blocks(&app.index, &Wanted::default()).await?;
     if let Some(row) = app.index.tx(hash).await? {
         return ok(&TxView::from(row));
     }
-    let after = Coverage::of_blocks(&app.index, None).await?;
+    let after = Coverage::of_blocks(&app.index, &Wanted::default()).await?;
     let told = if before.is_whole() { after } else { before };
     Err(told.not_found("holds this transaction"))
 }
@@ -216,15 +224,15 @@ pub(super) async fn address_txs<R: IndexReader>(
     let role = params::role(role.as_deref())?;
     let before = params::place(before.as_deref())?;
     let wanted = Wanted { from_block, to_block, before };
-    let cover = Coverage::of_addresses(&app.index, to_block).await?;
+    let cover = Coverage::of_addresses(&app.index, &wanted).await?;
     cover.check_asked(&wanted)?;
     let start = wanted.start(cover.top());
     let mut rows = app.index.address_txs(address, role, Some(start), limit).await?;
-    let reach = wanted.reach(&mut rows, (start, limit), |row| Place {
+    let reach = wanted.reach(&mut rows, (cover.top(), limit), |row| Place {
         block_number: row.block_number,
         index: row.tx_index,
     });
-    let after = Coverage::of_addresses(&app.index, to_block).await?;
+    let after = Coverage::of_addresses(&app.index, &wanted).await?;
     complete::<_, TxView>(rows, &reach, [&cover, &after])
 }
 
@@ -243,15 +251,15 @@ pub(super) async fn logs<R: IndexReader>(State(app): Shared<R>, query: Asked<Log
         return Err(Refusal::bad("logs are asked for by address, by topic0, or by both"));
     }
     let wanted = Wanted { from_block, to_block, before };
-    let cover = Coverage::of_logs(&app.index, &query).await?;
+    let cover = Coverage::of_logs(&app.index, &query, &wanted).await?;
     cover.check_asked(&wanted)?;
     let start = wanted.start(cover.top());
     let mut rows = app.index.logs(query, Some(start), limit).await?;
-    let reach = wanted.reach(&mut rows, (start, limit), |row| Place {
+    let reach = wanted.reach(&mut rows, (cover.top(), limit), |row| Place {
         block_number: row.block_number,
         index: row.log_index,
     });
-    let after = Coverage::of_logs(&app.index, &query).await?;
+    let after = Coverage::of_logs(&app.index, &query, &wanted).await?;
     complete::<_, LogView>(rows, &reach, [&cover, &after])
 }
 

@@ -164,7 +164,7 @@ async fn meta_parts_gaps_days_and_metrics_are_told() {
     assert_eq!(days["items"][0]["blocks_ingested"], BLOCKS - 5);
     let (status, answer) =
         get(&api, "/v1/logs?address=0x0303030303030303030303030303030303030303").await;
-    assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");
+    assert_eq!(status, StatusCode::GONE, "{answer}");
     let (_, metrics) = get(&api, "/metrics").await;
     let metrics = metrics.as_str().unwrap();
     for name in [

@@ -184,7 +184,8 @@ impl MetaView {
         let stored = meta
             .last_head
             .map(|head| head.saturating_add(1).saturating_sub(next_block.unwrap_or(0)));
-        let lag_blocks = health.and_then(|health| health.lag_blocks).or(stored);
+        // What is stored is as old as the last batch: a worker that does not know better says nothing.
+        let lag_blocks = health.map_or(stored, |health| health.lag_blocks);
         let logs_since =
             meta.logs_since.filter(|_| meta.logs.as_deref().is_some_and(|logs| logs != "off"));
         Self {

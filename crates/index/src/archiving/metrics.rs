@@ -1,6 +1,7 @@
 //! What archiving counts (`secateur_archive_…`).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -11,12 +12,13 @@ use prometheus_client::registry::Registry;
 use secateur_archive::MetricsSnapshot;
 use secateur_core::Height;
 
+use crate::IndexError;
 use crate::worker::Live;
 
-/// How far the archive is behind the head, computed when it is read: an archive that hangs looks for no
-/// head, and the worker beside it does.
+/// Where the archive ends and how far that is behind the head, computed when it is read: an archive that
+/// hangs looks for no head, and the worker beside it does. What is not known is no sample.
 #[derive(Debug, Default)]
-struct Lag {
+struct Ends {
     known: Mutex<Known>,
     worker: Option<Arc<Live>>,
 }
@@ -24,32 +26,42 @@ struct Lag {
 #[derive(Debug, Default)]
 struct Known {
     head: Option<Height>,
-    /// The first block that is in no listed part.
-    next: Height,
+    /// The last block that is in a listed part.
+    verified: Option<Height>,
 }
 
-impl Lag {
-    fn blocks(&self) -> Option<u64> {
+impl Ends {
+    fn lag_blocks(&self, now: Instant) -> Option<u64> {
         let known = self.known.lock();
-        let head = known.head.max(self.worker.as_ref().and_then(|worker| worker.head()))?;
-        Some(head.saturating_add(1).saturating_sub(known.next))
+        let seen = self.worker.as_ref().and_then(|worker| worker.head_now(now));
+        let head = known.head.max(seen)?;
+        let next = known.verified.map_or(0, |verified| verified.saturating_add(1));
+        Some(head.saturating_add(1).saturating_sub(next))
     }
 }
 
-impl Collector for Lag {
+impl Collector for Ends {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Exportable blocks above the last listed part.";
-        let kind = ConstGauge::new(0i64).metric_type();
-        let sample = to.encode_descriptor("secateur_archive_lag_blocks", help, None, kind)?;
-        self.blocks().map_or(Ok(()), |blocks| ConstGauge::new(signed(blocks)).encode(sample))
+        let (lag, verified) = (self.lag_blocks(Instant::now()), self.known.lock().verified);
+        let mut put = |name: &str, help: &str, number: Option<u64>| {
+            let kind = ConstGauge::new(0i64).metric_type();
+            let sample = to.encode_descriptor(name, help, None, kind)?;
+            number.map_or(Ok(()), |number| ConstGauge::new(signed(number)).encode(sample))
+        };
+        put(
+            "secateur_archive_lag_blocks",
+            "Exportable blocks above the last listed part; estimated while the source is silent.",
+            lag,
+        )?;
+        let help = "The last block that was read back and listed.";
+        put("secateur_archive_last_verified_height", help, verified)
     }
 }
 
 /// The counters of an archiving task.
 #[derive(Debug)]
 pub struct ArchiveMetrics {
-    verified: Gauge,
-    lag: Arc<Lag>,
+    ends: Arc<Ends>,
     staged: Gauge,
     uploads: Counter,
     uploaded_bytes: Counter,
@@ -74,8 +86,7 @@ impl ArchiveMetrics {
     /// The same, beside a worker that knows the head of the same source.
     pub fn beside(registry: &mut Registry, worker: Option<Arc<Live>>) -> Self {
         let metrics = Self {
-            verified: Gauge::default(),
-            lag: Arc::new(Lag { worker, ..Lag::default() }),
+            ends: Arc::new(Ends { worker, ..Ends::default() }),
             staged: Gauge::default(),
             uploads: Counter::default(),
             uploaded_bytes: Counter::default(),
@@ -85,14 +96,9 @@ impl ArchiveMetrics {
             gaps: Gauge::default(),
             before: Mutex::default(),
         };
-        registry.register_collector(Box::new(Arc::clone(&metrics.lag)));
+        registry.register_collector(Box::new(Arc::clone(&metrics.ends)));
         let gauges = [
-            (
-                "last_verified_height",
-                "The last block that was read back and listed",
-                &metrics.verified,
-            ),
-            ("gap_blocks", "Blocks below it that are in no listed part", &metrics.gaps),
+            ("gap_blocks", "Blocks below the last listed part that are in none", &metrics.gaps),
             ("staged_bytes", "Bytes of parts that are not settled", &metrics.staged),
             (
                 "stalled",
@@ -115,12 +121,23 @@ impl ArchiveMetrics {
         metrics
     }
 
-    pub(super) fn parts(&self) -> u64 {
-        self.parts.get()
-    }
-
     pub(super) fn failed(&self) {
         self.failures.inc();
+    }
+
+    /// A step failed and is tried again; behind the threshold so much later.
+    pub(super) fn trouble(&self, error: &IndexError, paused: Option<Duration>, now: Instant) {
+        if let Some(worker) = &self.ends.worker {
+            worker.archive_failed(error, paused, now);
+        }
+    }
+
+    /// It works again.
+    pub(super) fn passed(&self) {
+        self.stalled(false);
+        if let Some(worker) = &self.ends.worker {
+            worker.archive_passed();
+        }
     }
 
     pub(super) fn stalled(&self, stalled: bool) {
@@ -135,14 +152,13 @@ impl ArchiveMetrics {
     /// A part was settled.
     pub(super) fn wrote(&self, now: &MetricsSnapshot) {
         self.parts.inc();
-        self.stalled(false);
         self.take(now);
     }
 
     /// Where the head is.
     pub(super) fn look(&self, now: &MetricsSnapshot, head: Height) {
         self.take(now);
-        self.lag.known.lock().head = Some(head);
+        self.ends.known.lock().head = Some(head);
     }
 
     fn take(&self, now: &MetricsSnapshot) {
@@ -153,8 +169,7 @@ impl ArchiveMetrics {
         self.failures.inc_by(grown(now.failures, before.failures));
         self.staged.set(signed(now.staged_bytes));
         if let Some(height) = now.verified_height {
-            self.verified.set(signed(height));
-            self.lag.known.lock().next = height.saturating_add(1);
+            self.ends.known.lock().verified = Some(height);
         }
         *before = *now;
     }
@@ -168,22 +183,52 @@ mod tests {
 
     use super::*;
 
+    fn sample(registry: &Registry, name: &str) -> Option<i64> {
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")))?;
+        Some(line.parse().unwrap())
+    }
+
     // The gauge was set when the archiver looked for the head, which it does between its steps.
     #[test]
     fn the_lag_of_an_archive_that_hangs_grows_with_the_head_that_the_worker_sees() {
         let (mut registry, live) = (Registry::default(), Arc::new(Live::default()));
         let metrics = ArchiveMetrics::beside(&mut registry, Some(Arc::clone(&live)));
-        let lag = || {
-            let mut text = String::new();
-            encode(&mut text, &registry).unwrap();
-            let line = text.lines().find_map(|l| l.strip_prefix("secateur_archive_lag_blocks "));
-            line.map(str::to_owned)
-        };
+        let lag = || sample(&registry, "secateur_archive_lag_blocks");
         assert_eq!(lag(), None, "no head is known");
         let now = MetricsSnapshot { verified_height: Some(63), ..MetricsSnapshot::default() };
         metrics.look(&now, 63);
-        assert_eq!(lag().as_deref(), Some("0"));
+        assert_eq!(lag(), Some(0));
         live.answered(Some(163), Instant::now());
-        assert_eq!(lag().as_deref(), Some("100"));
+        assert_eq!(lag(), Some(100));
+    }
+
+    #[test]
+    fn the_lag_of_an_archive_grows_while_the_source_is_silent() {
+        let (mut registry, live) = (Registry::default(), Arc::new(Live::default()));
+        let metrics = ArchiveMetrics::beside(&mut registry, Some(Arc::clone(&live)));
+        let start = Instant::now();
+        for second in 0..=60 {
+            live.answered(Some(second * 10), start + Duration::from_secs(second));
+        }
+        let now = MetricsSnapshot { verified_height: Some(600), ..MetricsSnapshot::default() };
+        metrics.look(&now, 600);
+        let lag = |second| metrics.ends.lag_blocks(start + Duration::from_secs(second)).unwrap();
+        assert_eq!(lag(60), 0);
+        assert!((690..=710).contains(&lag(130)), "{}", lag(130));
+    }
+
+    // 0 said that block 0 was archived, and an alarm on a height that does not move was wrong.
+    #[test]
+    fn a_verified_height_that_is_not_known_is_no_sample() {
+        let mut registry = Registry::default();
+        let metrics = ArchiveMetrics::new(&mut registry);
+        let height = || sample(&registry, "secateur_archive_last_verified_height");
+        metrics.look(&MetricsSnapshot::default(), 40);
+        assert_eq!(height(), None);
+        let now = MetricsSnapshot { verified_height: Some(0), ..MetricsSnapshot::default() };
+        metrics.look(&now, 40);
+        assert_eq!(height(), Some(0));
     }
 }

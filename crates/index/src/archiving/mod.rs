@@ -28,7 +28,7 @@ pub use metrics::ArchiveMetrics;
 use crate::codec::Codec;
 use crate::source::{Blocks, Source, SourceBlock, SourceStatus, status_of};
 use crate::worker::{Backoff, End, Event, Metrics, Observer, OnPruned, Retry, stopped, unix_now};
-use crate::{IndexError, PartRow, Sink};
+use crate::{ErrorClass, IndexError, PartRow, Sink};
 
 /// How often the head is asked for.
 const LOOK: Duration = Duration::from_secs(2);
@@ -83,6 +83,13 @@ impl ArchivingOptions {
     }
 }
 
+impl ArchivingOptions {
+    /// The source's budget, if it holds less than a part may and parts are acknowledged to it.
+    fn budget_below_part(&self, status: &SourceStatus) -> Option<u64> {
+        status.high_water_bytes.filter(|high| self.ack && *high < self.grain.max_bytes)
+    }
+}
+
 /// Archives a chain's history.
 pub struct Archiving<S, K> {
     /// Where blocks come from, and parts are acknowledged to.
@@ -127,6 +134,28 @@ struct Memory {
     told_budget: bool,
     /// Gaps that were told of.
     told: HashSet<RangeInclusive<Height>>,
+    /// The next block that the archiver wants.
+    next: Height,
+    /// What failed last, until it is passed.
+    failed: Option<FailedAt>,
+}
+
+/// Where archiving failed.
+#[derive(Debug, Clone, Copy)]
+struct FailedAt {
+    /// Whether the source is what failed. Then its next answer is the end of it; else the same block has to
+    /// come through.
+    of_source: bool,
+    next: Height,
+}
+
+/// How far archiving came.
+#[derive(Debug, Clone, Copy)]
+enum Passed {
+    /// Everything that is there is archived, or staged.
+    All,
+    /// Everything below this block is staged.
+    UpTo(Height),
 }
 
 /// What an error of the archive means to a worker.
@@ -180,8 +209,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         let mut retry = Retry::new(self.options.alarm_after, self.options.pause);
         let mut memory = Memory::default();
         loop {
-            let before = self.metrics.parts();
-            let error = match self.session(first, &stop, &mut memory).await {
+            let error = match self.session(first, &stop, &mut retry, &mut memory).await {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) if *stop.borrow() => return Ok(End::Stopped),
                 Ok(None) => continue,
@@ -197,10 +225,11 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             if !error.is_retryable() {
                 return Err(error);
             }
-            if self.metrics.parts() > before && retry.passed() {
-                self.observer.event(&Event::Recovered);
-            }
-            let failed = retry.failed(Instant::now());
+            let of_source = !matches!(error.class(), ErrorClass::ArchiveIo | ErrorClass::Sink);
+            memory.failed = Some(FailedAt { of_source, next: memory.next });
+            let now = Instant::now();
+            let failed = retry.failed(now);
+            self.metrics.trouble(&error, failed.paused.then_some(failed.wait), now);
             if failed.alarm {
                 self.metrics.stalled(true);
                 self.observer.event(&Event::Alarm { error: &error, since: failed.since });
@@ -222,6 +251,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         &self,
         first: Option<Height>,
         stop: &watch::Receiver<bool>,
+        retry: &mut Retry,
         memory: &mut Memory,
     ) -> Result<Option<End>, IndexError> {
         let status = status_of(self.source.as_ref(), self.options.chain_id).await?;
@@ -236,7 +266,9 @@ impl<S: Source, K: Sink> Archiving<S, K> {
         let (mut idle, mut looked) = (Backoff::new(), Instant::now());
         self.publish(&mut archiver, stop, memory).await?;
         loop {
+            memory.next = archiver.next_height();
             if archiver.is_filled() {
+                self.pass(Passed::All, retry, memory);
                 return Ok(None);
             }
             if self.options.until.is_some_and(|until| archiver.next_height() > until) {
@@ -252,6 +284,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
                 self.look(&mut archiver, stop, memory).await?;
             }
             let Some(block) = next else {
+                self.pass(Passed::All, retry, memory);
                 if !self.options.follow {
                     return Ok(Some(End::CaughtUp));
                 }
@@ -263,9 +296,26 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             idle.reset();
             let block = self.whole(block)?;
             archiver.push(&block).await.map_err(|error| self.explain_push(error))?;
+            self.pass(Passed::UpTo(archiver.next_height()), retry, memory);
             if archiver.waiting() > 0 {
                 self.publish(&mut archiver, stop, memory).await?;
             }
+        }
+    }
+
+    /// It works again, if what failed last is passed. A part takes a day: a worker that goes on is not
+    /// one that has failed since the last one.
+    fn pass(&self, passed: Passed, retry: &mut Retry, memory: &mut Memory) {
+        let is_over = |failed: &mut FailedAt| match passed {
+            Passed::All => true,
+            Passed::UpTo(next) => failed.of_source || next > failed.next,
+        };
+        if memory.failed.take_if(is_over).is_none() {
+            return;
+        }
+        self.metrics.passed();
+        if retry.passed() {
+            self.observer.event(&Event::Recovered);
         }
     }
 
@@ -303,10 +353,7 @@ impl<S: Source, K: Sink> Archiving<S, K> {
     /// Says at the start what a budget that holds less than a part means.
     fn tell_budget(&self, status: &SourceStatus) {
         let most = self.options.grain.max_bytes;
-        let Some(high) = status.high_water_bytes.filter(|high| self.options.ack && *high < most)
-        else {
-            return;
-        };
+        let Some(high) = self.options.budget_below_part(status) else { return };
         let (budget, part) = (format_bytes(high), format_bytes(most));
         let told = "the source's budget is smaller than a part may be; where the source waits for the \
                     archive, parts are closed early";
@@ -399,11 +446,30 @@ impl<S: Source, K: Sink> Archiving<S, K> {
             tracing::info!(
                 first = part.first,
                 last = part.last,
-                bytes = part.size,
+                size = format_bytes(part.size),
                 key = part.locator.key,
                 "a part is archived"
             );
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_below_a_part_is_told_where_parts_are_acknowledged() {
+        let mut options = ArchivingOptions::new(1, PartCodec::Evm, "/nonexistent");
+        options.grain.max_bytes = 100;
+        let told = |options: &ArchivingOptions, high_water_bytes| {
+            let status = SourceStatus { high_water_bytes, ..SourceStatus::default() };
+            options.budget_below_part(&status)
+        };
+        assert_eq!(told(&options, Some(99)), Some(99));
+        assert_eq!((told(&options, Some(100)), told(&options, None)), (None, None));
+        options.ack = false;
+        assert_eq!(told(&options, Some(99)), None);
     }
 }

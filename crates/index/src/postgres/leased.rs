@@ -96,6 +96,10 @@ impl Sink for LeasedSink {
         self.sink().bind(identity).await
     }
 
+    async fn check(&self, identity: &Identity) -> Result<(), IndexError> {
+        self.sink().check(identity).await
+    }
+
     async fn cursor(&self) -> Result<Option<Cursor>, IndexError> {
         match self.lease() {
             Some(lease) => Ok(Some(Cursor::at_block(lease.next))),
@@ -125,8 +129,8 @@ impl Sink for LeasedSink {
         self.sink().refill(first, batch).await
     }
 
-    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
-        self.sink().logs_filled(first, past).await
+    async fn logs_filled(&self, logs: &str, first: Height, past: Height) -> Result<(), IndexError> {
+        self.sink().logs_filled(logs, first, past).await
     }
 
     async fn record_gap(&self, mut gap: GapRow, mut next: Cursor) -> Result<(), IndexError> {

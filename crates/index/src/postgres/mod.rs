@@ -33,7 +33,7 @@ pub use lease::{Backlog, LEASE_BLOCKS, Lease, LeaseQueue};
 pub use leased::LeasedSink;
 pub use promote::{PromotePhase, PromoteProgress, Promoted, promote};
 
-use crate::sink::{Identity, Note, Retained, Sink};
+use crate::sink::{Identity, Note, Retained, Sink, is_of};
 use crate::{Batch, BlockRow, GapRow, IndexError, PartRow};
 use schema::{SCHEMA, SETTINGS};
 use write::Fence;
@@ -112,6 +112,11 @@ impl Sink for PostgresSink {
         notes::bind(&mut self.client().await?, identity).await
     }
 
+    async fn check(&self, identity: &Identity) -> Result<(), IndexError> {
+        let meta = read::meta_in(&self.client().await?).await?;
+        is_of(identity, [meta.chain_id.map(|id| id.to_string()), meta.codec, meta.logs])
+    }
+
     async fn cursor(&self) -> Result<Option<Cursor>, IndexError> {
         read::cursor(&self.client().await?).await
     }
@@ -136,8 +141,8 @@ impl Sink for PostgresSink {
         refill::refill(self, first, &batch).await
     }
 
-    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
-        refill::logs_filled(&mut self.client().await?, first, past).await
+    async fn logs_filled(&self, logs: &str, first: Height, past: Height) -> Result<(), IndexError> {
+        refill::logs_filled(&mut self.client().await?, logs, first, past).await
     }
 
     async fn record_gap(&self, gap: GapRow, next: Cursor) -> Result<(), IndexError> {

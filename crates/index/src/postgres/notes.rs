@@ -74,9 +74,13 @@ pub(super) async fn bind(client: &mut Client, identity: &Identity) -> Result<(),
     }
     set_meta(&transaction, "chain_id", &chain_id.to_string()).await?;
     set_meta(&transaction, "codec", codec).await?;
-    // Other logs than before begin where the cursor is; what is below keeps what it has.
+    // Other logs than before begin behind every block that is there, also those that several workers have
+    // written above the cursor; what is below keeps what it has.
     if meta.logs.as_ref() != Some(logs) {
-        let since = meta.cursor.map_or(0, |cursor| cursor.block_number);
+        let newest = transaction.query_one("select max(number) from blocks", &[]).await;
+        let newest: Option<i64> = newest.told(DOING)?.try_get(0).told(DOING)?;
+        let past = newest.map_or(0, |number| number.unsigned_abs().saturating_add(1));
+        let since = meta.cursor.map_or(0, |cursor| cursor.block_number).max(past);
         set_meta(&transaction, "logs", logs).await?;
         set_meta(&transaction, "logs_since", &since.to_string()).await?;
     }

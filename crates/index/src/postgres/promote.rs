@@ -467,9 +467,11 @@ async fn finish(to: &PostgresSink, source: &Source) -> Result<(), IndexError> {
     match read::cursor(&transaction).await? {
         Some(cursor) if cursor.block_number >= source.cursor.block_number => {}
         other => {
+            let target =
+                other.map_or_else(|| "none".into(), |cursor| cursor.block_number.to_string());
             return Err(IndexError::sink(format!(
-                "the target's cursor is {other:?} after the move, and the source's {:?}",
-                source.cursor
+                "the target's cursor is at block {target} after the move, and the source's at {}",
+                source.cursor.block_number
             )));
         }
     }

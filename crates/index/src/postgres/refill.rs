@@ -47,8 +47,9 @@ async fn refill_in(client: &mut Client, first: Height, batch: &Batch) -> Result<
     let cursor = below_cursor(read::cursor(&transaction).await?, first, past)?;
     // Blocks that are too old were left out, and are not promised.
     let there = batch.rows.blocks.first().map_or(past, |block| block.number);
-    let kept = kept_from(&transaction).await?;
-    if there > first && kept.is_none_or(|kept| kept < there) {
+    let (kept, lowest) = (kept_from(&transaction).await?, lowest(&transaction).await?);
+    // Only ever higher: an index that has removed nothing yet begins with its lowest block.
+    if there > first && kept.or(lowest).is_none_or(|floor| floor < there) {
         set_meta(&transaction, "kept_from", &there.to_string()).await?;
     }
     if !batch.rows.blocks.is_empty() {
@@ -57,7 +58,7 @@ async fn refill_in(client: &mut Client, first: Height, batch: &Batch) -> Result<
         if kept.is_some() {
             set_meta(&transaction, "kept_from", &there.to_string()).await?;
         }
-        let floor = kept.or(lowest(&transaction).await?).unwrap_or(cursor);
+        let floor = kept.or(lowest).unwrap_or(cursor);
         if let Some(block_to) = floor.checked_sub(1).filter(|to| *to >= first) {
             let reason = NOT_FILLED.to_owned();
             let gap = GapRow { block_from: first, block_to, reason, noted_at: batch.at };
@@ -159,10 +160,16 @@ async fn shrink_gaps(
 /// Moves `logs_since` down where the blocks below it have their logs now.
 pub(super) async fn logs_filled(
     client: &mut Client,
+    logs: &str,
     first: Height,
     past: Height,
 ) -> Result<(), IndexError> {
     let transaction = client.transaction().await.told(DOING)?;
+    let chosen = "select 1 from meta where key = 'logs' and value = $1 for update";
+    if transaction.query_opt(chosen, &[&logs]).await.told(DOING)?.is_none() {
+        // Others were chosen meanwhile: these are not what the index keeps now.
+        return Ok(());
+    }
     let select = "select value from meta where key = 'logs_since' for update";
     let row = transaction.query_opt(select, &[]).await.told(DOING)?;
     let since: Option<String> = row.map(|row| row.try_get(0)).transpose().told(DOING)?;

@@ -96,7 +96,10 @@ fn first_of(batch: &Batch) -> Result<Height, IndexError> {
         expected = expected.saturating_add(1);
     }
     if expected != next.block_number {
-        return wrong(format!("the batch ends before block {expected}, and says {next:?}"));
+        return wrong(format!(
+            "the batch ends before block {expected}, and says {}",
+            next.block_number
+        ));
     }
     let txs = batch.rows.txs.iter().map(|row| row.block_number);
     let logs = batch.rows.logs.iter().map(|row| row.block_number);

@@ -51,6 +51,28 @@ pub struct Retained {
     pub more: bool,
 }
 
+/// Refuses an index that is not of this identity.
+pub(crate) fn is_of(
+    wanted: &Identity,
+    [chain_id, codec, logs]: [Option<String>; 3],
+) -> Result<(), IndexError> {
+    let Identity { chain_id: wanted_id, codec: wanted_codec, logs: wanted_logs } = wanted;
+    for (what, wanted, known) in [
+        ("chain", &wanted_id.to_string(), chain_id),
+        ("codec", wanted_codec, codec),
+        ("logs", wanted_logs, logs),
+    ] {
+        if known.as_ref() != Some(wanted) {
+            let known = known.as_deref().unwrap_or("none");
+            return Err(IndexError::Refused(format!(
+                "the index has {what} {known}, and its blocks were to be filled with {what} {wanted}: its \
+                 worker changes that"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses blocks that are the worker's: a refill ends at the cursor. Returns where it is.
 pub(crate) fn below_cursor(
     cursor: Option<Cursor>,
@@ -105,6 +127,9 @@ pub trait Sink: Send + Sync + 'static {
     /// `logs` setting takes it over; another one than before is noted for blocks to come.
     fn bind(&self, identity: &Identity) -> impl Future<Output = Result<(), IndexError>> + Send;
 
+    /// Refuses (`Refused`) if this is not that very index's, with those logs; nothing is written.
+    fn check(&self, identity: &Identity) -> impl Future<Output = Result<(), IndexError>> + Send;
+
     /// Where to go on; none if nothing was ever written.
     fn cursor(&self) -> impl Future<Output = Result<Option<Cursor>, IndexError>> + Send;
 
@@ -132,10 +157,11 @@ pub trait Sink: Send + Sync + 'static {
         batch: Batch,
     ) -> impl Future<Output = Result<u64, IndexError>> + Send;
 
-    /// Notes that all blocks from `first` to below `past` were filled with the logs as they are chosen now:
-    /// where that reaches `logs_since`, it moves down.
+    /// Notes that all blocks from `first` to below `past` were filled with these logs: where they are the
+    /// ones that the index keeps now and that reaches `logs_since`, it moves down.
     fn logs_filled(
         &self,
+        logs: &str,
         first: Height,
         past: Height,
     ) -> impl Future<Output = Result<(), IndexError>> + Send;

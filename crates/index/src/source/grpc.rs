@@ -205,7 +205,7 @@ pub(super) fn explain(status: &Status, wanted: Height) -> IndexError {
             IndexError::Refused(format!("the source does not know this call: {}", text()))
         }
         (_, Code::DeadlineExceeded) => IndexError::Timeout(text()),
-        (_, code) => IndexError::Net(format!("{code:?}: {}", text())),
+        (_, code) => IndexError::Net(format!("{}: {}", code.description(), text())),
     }
 }
 
@@ -285,7 +285,7 @@ impl Source for GrpcSource {
                 Err(unregistered(consumer, strength))
             }
             Ok(Err(status)) => Err(explain(&status, 0)),
-            Err(_) => Err(IndexError::Timeout(format!("{:?}", self.timeout))),
+            Err(_) => Err(IndexError::Timeout(format_duration(self.timeout))),
         }
     }
 

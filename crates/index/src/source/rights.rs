@@ -4,6 +4,7 @@
 //! Each call is made with an empty request. A node looks at the token first, and refuses an empty
 //! request before it changes anything.
 
+use secateur_core::format_duration;
 use secateur_proto::history::v1::{AckArchivedRequest, AckExportedRequest};
 use tonic::{Code, Response, Status};
 
@@ -26,7 +27,7 @@ impl Right {
             Self::AckExported => ("AckExported (for --consumer)", "leave --consumer out"),
             Self::AckArchived => (
                 "AckArchived (for the parts of --archive)",
-                "set archive.acknowledge = false, and the node keeps no account of the parts",
+                "set archive.acknowledge = false, and the source keeps no account of the parts",
             ),
         }
     }
@@ -59,7 +60,7 @@ fn judge<A>(answer: Result<Response<A>, Status>) -> Result<Option<Missing>, Inde
 
 /// Refuses with all that is missing.
 pub(super) async fn check(source: &GrpcSource, wanted: &[Right]) -> Result<(), IndexError> {
-    let (mut missing, mut instead, mut no_token) = (Vec::new(), Vec::new(), false);
+    let (mut missing, mut no_token) = (Vec::new(), false);
     for right in wanted {
         let mut admin = source.admin.clone();
         let asking = async {
@@ -74,11 +75,9 @@ pub(super) async fn check(source: &GrpcSource, wanted: &[Right]) -> Result<(), I
         };
         let judged = tokio::time::timeout(source.timeout, asking)
             .await
-            .map_err(|_| IndexError::Timeout(format!("{:?}", source.timeout)))??;
+            .map_err(|_| IndexError::Timeout(format_duration(source.timeout)))??;
         if let Some(why) = judged {
-            let (name, without) = right.words();
-            missing.push(name);
-            instead.push(without);
+            missing.push(*right);
             no_token |= matches!(why, Missing::NoToken);
         }
     }
@@ -86,10 +85,16 @@ pub(super) async fn check(source: &GrpcSource, wanted: &[Right]) -> Result<(), I
         return Ok(());
     }
     let why = if no_token { "without a token that it knows" } else { "to this token" };
-    Err(IndexError::Refused(format!(
-        "the source does not allow {} {why}; nothing was pulled. Name a file with a token of the role \
-         consumer or admin with --token-file; or {}",
-        missing.join(" and "),
+    let remedy = "Name a file with a token of the role consumer or admin with --token-file";
+    Err(refusal(&missing, why, remedy))
+}
+
+/// The refusal that names everything that is missing, and how to do without.
+pub(super) fn refusal(missing: &[Right], why: &str, remedy: &str) -> IndexError {
+    let (names, instead): (Vec<_>, Vec<_>) = missing.iter().map(|right| right.words()).unzip();
+    IndexError::Refused(format!(
+        "the source does not allow {} {why}; nothing was pulled. {remedy}; or {}",
+        names.join(" and "),
         instead.join("; ")
-    )))
+    ))
 }

@@ -282,7 +282,6 @@ impl<S: Source, K: Sink> Writer<'_, S, K> {
     /// It works again.
     fn pass(&mut self) {
         if self.state.trouble.passed() {
-            self.metrics.source_down.set(0);
             self.observer.event(&Event::Recovered);
         }
     }

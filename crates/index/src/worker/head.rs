@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use super::backoff::Backoff;
 use super::live::Live;
 use super::observe::{Event, Observer};
-use super::trouble::Retry;
 use crate::source::Source;
 
 /// How often the head is asked for.
@@ -14,25 +14,23 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How often a worker that is not ready says why.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
-/// Asks for the head for as long as it is awaited, notes it, and says why the worker is not ready.
-pub async fn watch_head<S: Source>(
-    source: &S,
-    live: &Live,
-    observer: &dyn Observer,
-    mut retry: Retry,
-) -> Infallible {
+/// Asks for the head for as long as it is awaited, notes it, and says why the worker is not ready. However
+/// long the source is silent, it is asked every few seconds: what readiness says must not wait for the worker's
+/// pause.
+pub async fn watch_head<S: Source>(source: &S, live: &Live, observer: &dyn Observer) -> Infallible {
+    let mut backoff = Backoff::new();
     let (began, mut said) = (Instant::now(), None::<Instant>);
     loop {
         let wait = match source.head().await {
             Ok(head) => {
                 live.answered(head, Instant::now());
-                retry.passed();
+                backoff.reset();
                 LOOK
             }
             // The worker meets the same trouble, and tells it.
             Err(error) => {
                 live.silent(&error);
-                retry.failed(Instant::now()).wait
+                backoff.wait()
             }
         };
         let health = live.health(Instant::now());

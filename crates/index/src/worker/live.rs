@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use secateur_core::Height;
+use secateur_core::{Height, format_duration};
 
 use super::observe::Rate;
 use crate::IndexError;
@@ -28,7 +28,7 @@ pub struct Health {
     /// How long ago the source last said so; none if it has not answered since the start.
     pub head_age: Option<Duration>,
     /// Exportable blocks that the index does not have. While the source is silent its head is taken to
-    /// have moved on at the rate it had; none if no head was ever known.
+    /// have moved on at the rate it had; none before it has answered since the start.
     pub lag_blocks: Option<u64>,
     /// How long ago everything exportable was last known to be written; zero at the tip.
     pub lag: Duration,
@@ -36,8 +36,10 @@ pub struct Health {
     pub pulled_per_second: f64,
     /// Blocks written a second, lately.
     pub written_per_second: f64,
-    /// Whether the retry threshold was passed: attempts are far apart now.
+    /// Whether the retry threshold was passed: attempts are far apart now. The archiver's count as well.
     pub paused: bool,
+    /// Whether the source is silent for so long that it is a reason.
+    pub source_down: bool,
 }
 
 impl Health {
@@ -54,6 +56,35 @@ struct Failing {
     error: String,
     /// How far apart attempts are, once the retry threshold was passed.
     paused: Option<Duration>,
+}
+
+trait Fails {
+    fn fails(&mut self, error: &IndexError, paused: Option<Duration>, now: Instant);
+}
+
+impl Fails for Option<Failing> {
+    fn fails(&mut self, error: &IndexError, paused: Option<Duration>, now: Instant) {
+        let since = self.as_ref().map_or(now, |failing| failing.since);
+        *self = Some(Failing { since, error: error.to_string(), paused });
+    }
+}
+
+impl Failing {
+    /// Why this is a reason not to be ready, if it is one already.
+    fn reason(&self, now: Instant) -> Option<String> {
+        let Self { since: at, error, paused } = self;
+        let lasts = since(now, *at);
+        match paused {
+            Some(pause) => Some(format!(
+                "paused after failing for {}, tried again every {}: {error}",
+                seconds(lasts),
+                seconds(*pause)
+            )),
+            None => {
+                (lasts > STALLED_AFTER).then(|| format!("failing for {}: {error}", seconds(lasts)))
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -74,6 +105,8 @@ struct Known {
     pulled: (Rate, u64),
     written: (Rate, u64),
     failing: Option<Failing>,
+    /// The archiver beside the worker.
+    archiving: Option<Failing>,
 }
 
 /// Shared by those who work and those who look.
@@ -100,6 +133,7 @@ impl Live {
             pulled: (Rate::default(), 0),
             written: (Rate::default(), 0),
             failing: None,
+            archiving: None,
         }))
     }
 
@@ -108,11 +142,20 @@ impl Live {
         self.0.lock().head
     }
 
-    /// An index goes on at a block, and once knew this head.
-    pub fn resume(&self, next: Height, head: Option<Height>) {
+    /// The newest exportable block, taken to have moved on while the source is silent; none before the
+    /// source said anything.
+    pub fn head_now(&self, now: Instant) -> Option<Height> {
+        self.0.lock().head_now(now)
+    }
+
+    /// An index goes on at a block, once knew this head, and was written last at this time.
+    pub fn resume(&self, next: Height, head: Option<Height>, written_at: Option<Instant>) {
         let mut known = self.0.lock();
         known.next = next;
         known.head = known.head.or(head);
+        if let Some(at) = written_at {
+            known.current_at = known.current_at.min(at);
+        }
     }
 
     /// The source says where its head is; none if it has no block.
@@ -173,10 +216,23 @@ impl Live {
     }
 
     /// A step failed and is tried again; once the threshold is passed, `paused` later.
-    pub(super) fn failed(&self, error: &IndexError, paused: Option<Duration>, now: Instant) {
-        let mut known = self.0.lock();
-        let since = known.failing.as_ref().map_or(now, |failing| failing.since);
-        known.failing = Some(Failing { since, error: error.to_string(), paused });
+    pub fn failed(&self, error: &IndexError, paused: Option<Duration>, now: Instant) {
+        self.0.lock().failing.fails(error, paused, now);
+    }
+
+    /// A step that failed works again, before anything is written.
+    pub fn passed(&self) {
+        self.0.lock().failing = None;
+    }
+
+    /// The same of the archiver beside the worker.
+    pub fn archive_failed(&self, error: &IndexError, paused: Option<Duration>, now: Instant) {
+        self.0.lock().archiving.fails(error, paused, now);
+    }
+
+    /// The archiver works again.
+    pub fn archive_passed(&self) {
+        self.0.lock().archiving = None;
     }
 
     /// How it is doing now.
@@ -199,19 +255,23 @@ impl Known {
         self.answered_at.is_some_and(|at| now.duration_since(at) <= HEAD_FRESH)
     }
 
-    fn lag_blocks(&self, now: Instant) -> Option<u64> {
-        let head = self.head?;
-        let moved = match self.answered_at {
-            Some(at) if !self.is_fresh(now) => self.heads.last() * since(now, at).as_secs_f64(),
-            _ => 0.0,
-        };
+    /// Where the head is now. What an index remembers of it is old, and says nothing of now.
+    fn head_now(&self, now: Instant) -> Option<Height> {
+        let (head, at) = (self.head?, self.answered_at?);
+        if self.is_fresh(now) {
+            return Some(head);
+        }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "an estimate, and never below zero"
         )]
-        let head = head.saturating_add(moved as u64);
-        Some(head.saturating_add(1).saturating_sub(self.next))
+        let moved = (self.heads.last() * since(now, at).as_secs_f64()) as u64;
+        Some(head.saturating_add(moved))
+    }
+
+    fn lag_blocks(&self, now: Instant) -> Option<u64> {
+        Some(self.head_now(now)?.saturating_add(1).saturating_sub(self.next))
     }
 
     fn health(&self, now: Instant) -> Health {
@@ -226,26 +286,19 @@ impl Known {
             lag,
             pulled_per_second: self.pulled.0.at(now),
             written_per_second: self.written.0.at(now),
-            paused: self.failing.as_ref().is_some_and(|failing| failing.paused.is_some()),
+            paused: [&self.failing, &self.archiving]
+                .into_iter()
+                .flatten()
+                .any(|failing| failing.paused.is_some()),
+            source_down: since(now, self.answered_at.unwrap_or(self.began)) > STALLED_AFTER,
         }
     }
 
     fn reasons(&self, now: Instant, lag_blocks: Option<u64>) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some(Failing { since: at, error, paused }) = &self.failing {
-            let lasts = since(now, *at);
-            match paused {
-                Some(pause) => reasons.push(format!(
-                    "paused after failing for {}, tried again every {}: {error}",
-                    seconds(lasts),
-                    seconds(*pause)
-                )),
-                None if lasts > STALLED_AFTER => {
-                    reasons.push(format!("failing for {}: {error}", seconds(lasts)));
-                }
-                None => {}
-            }
-        }
+        reasons.extend(self.failing.as_ref().and_then(|failing| failing.reason(now)));
+        let archiving = self.archiving.as_ref().and_then(|failing| failing.reason(now));
+        reasons.extend(archiving.map(|reason| format!("archiving: {reason}")));
         let why = self.silence.as_ref().map_or_else(String::new, |error| format!(": {error}"));
         match self.answered_at {
             None => reasons.push(format!(
@@ -271,8 +324,9 @@ fn since(now: Instant, at: Instant) -> Duration {
     now.saturating_duration_since(at)
 }
 
+/// As people read it, without fractions of a second.
 fn seconds(duration: Duration) -> String {
-    format!("{} s", duration.as_secs())
+    format_duration(Duration::from_secs(duration.as_secs()))
 }
 
 #[cfg(test)]
@@ -320,7 +374,7 @@ mod tests {
         let health = live.health(start + secs(132));
         assert_eq!(health.lag_blocks, Some(720));
         assert_eq!(health.lag, secs(72));
-        assert!(health.reasons[0].contains("nothing was written for 72 s"), "{health:?}");
+        assert!(health.reasons[0].contains("nothing was written for 1 min 12 s"), "{health:?}");
         assert!(health.written_per_second < 0.001, "{health:?}");
         live.wrote(720, Some(1_321), start + secs(133));
         assert!(live.health(start + secs(133)).is_ready());
@@ -338,8 +392,11 @@ mod tests {
         assert!((740..=760).contains(&blocks), "at the rate that the head had: {blocks}");
         assert!(health.pulled_per_second < 0.001 && health.written_per_second < 0.001);
         let reasons = health.reasons.join("\n");
-        assert!(reasons.contains("failing for 74 s: source: connection refused"), "{reasons}");
-        assert!(reasons.contains("has not said where its head is for 75 s"), "{reasons}");
+        assert!(
+            reasons.contains("failing for 1 min 14 s: source: connection refused"),
+            "{reasons}"
+        );
+        assert!(reasons.contains("has not said where its head is for 1 min 15 s"), "{reasons}");
         assert!(!live.health(start + secs(95)).is_ready());
     }
 
@@ -351,9 +408,38 @@ mod tests {
         let health = live.health(start + secs(1));
         assert_eq!(health.lag_blocks, None);
         assert!(health.reasons[0].contains("not answered since the start, 1 s ago"), "{health:?}");
-        // What the index knew of it before counts.
-        live.resume(50, Some(99));
-        assert_eq!(live.health(start + secs(1)).lag_blocks, Some(50));
+    }
+
+    // An index that was at the tip when it was stopped was 0 blocks behind for as long as the source was
+    // dead after its next start.
+    #[test]
+    fn after_a_restart_with_a_dead_source_the_lag_is_unknown_and_grows_in_time() {
+        let stopped = Instant::now();
+        let start = stopped + secs(3_600);
+        let live = Live::new(start);
+        live.resume(100, Some(99), Some(stopped));
+        let health = live.health(start + secs(60));
+        assert_eq!((health.lag_blocks, health.lag), (None, secs(3_660)));
+        assert!(health.source_down && !health.is_ready(), "{health:?}");
+        live.answered(Some(149), start + secs(61));
+        let health = live.health(start + secs(61));
+        assert_eq!((health.lag_blocks, health.lag), (Some(50), secs(3_661)));
+        live.wrote(50, Some(150), start + secs(62));
+        assert_eq!(live.health(start + secs(62)).lag, Duration::ZERO);
+    }
+
+    #[test]
+    fn an_archiver_that_pauses_is_a_reason_until_it_works_again() {
+        let start = Instant::now();
+        let live = at_the_tip(start);
+        live.archive_failed(&error(), Some(secs(86_400)), start + secs(60));
+        live.wrote(1, Some(601), start + secs(60));
+        let health = live.health(start + secs(60));
+        let wanted = "archiving: paused after failing for 0 s, tried again every 1 d";
+        assert!(health.paused && health.reasons[0].contains(wanted), "{health:?}");
+        live.archive_passed();
+        let health = live.health(start + secs(60));
+        assert!(health.is_ready() && !health.paused, "{health:?}");
     }
 
     #[test]
@@ -363,7 +449,7 @@ mod tests {
         live.failed(&error(), Some(secs(60)), start + secs(61));
         let health = live.health(start + secs(61));
         assert!(health.paused);
-        assert!(health.reasons[0].contains("tried again every 60 s"), "{health:?}");
+        assert!(health.reasons[0].contains("tried again every 1 min"), "{health:?}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use secateur_core::Height;
 
 use super::live::{Health, Live};
 use super::unix_now;
@@ -70,7 +71,6 @@ pub struct Metrics {
     pub(super) write_latency: Histogram,
     pub(super) batch_size: Gauge,
     batches: Family<OfCut, Counter>,
-    pub(super) source_down: Gauge,
     errors: Family<OfClass, Counter>,
     raw_bytes: Counter,
     zstd_bytes: Counter,
@@ -97,7 +97,6 @@ impl Metrics {
             write_latency: Histogram::new(BUCKETS),
             batch_size: Gauge::default(),
             batches: Family::default(),
-            source_down: Gauge::default(),
             errors: Family::default(),
             raw_bytes: Counter::default(),
             zstd_bytes: Counter::default(),
@@ -122,11 +121,6 @@ impl Metrics {
             name("last_export_at"),
             "When a block was last pulled, in seconds since 1970",
             self.last_export_at.clone(),
-        );
-        to.register(
-            name("source_down"),
-            "1 while the source has not answered for longer than the alarm allows",
-            self.source_down.clone(),
         );
         to.register(name("errors"), "What went wrong, by class", self.errors.clone());
     }
@@ -208,7 +202,9 @@ impl Metrics {
         let today = index.days(None, 1).await?.into_iter().find(|row| row.day == day_of(at));
         let next = meta.cursor.map_or(0, |cursor| cursor.block_number);
         self.cursor.set(signed(next));
-        self.live.resume(next, meta.last_head);
+        let ago = meta.last_ingest_at.map(|then| Duration::from_secs(at.saturating_sub(then)));
+        let written_at = ago.and_then(|ago| Instant::now().checked_sub(ago));
+        self.live.resume(next, meta.last_head, written_at);
         self.last_export_at.set(meta.last_ingest_at.map_or(0, signed));
         self.sink_bytes.set(signed(bytes));
         self.turn(at);
@@ -218,6 +214,12 @@ impl Metrics {
             self.today.sink_growth_bytes.set(today.growth_bytes);
         }
         Ok(())
+    }
+
+    /// Where the index goes on, as seen from outside the workers that share it.
+    pub fn reached(&self, next: Height) {
+        self.cursor.set(signed(next));
+        self.live.reached(next, Instant::now());
     }
 
     /// A new day begins at zero.
@@ -276,6 +278,11 @@ impl Collector for Computed {
             "ingest_blocks_per_min",
             "Blocks written a minute, lately.",
             Some(health.written_per_second * 60.0),
+        )?;
+        put(
+            "source_down",
+            "1 while the source has not said where its head is for 30 s.",
+            flag(health.source_down),
         )?;
         put("paused", "1 while attempts pause behind the retry threshold.", flag(health.paused))?;
         put("ready", "1 if nothing speaks against it; /readyz says what.", flag(health.is_ready()))

@@ -31,7 +31,7 @@ pub use trouble::{Failed, Retry};
 use crate::codec::Codec;
 use crate::sink::{Identity, Note};
 use crate::source::{Blocks as _, Source, SourceStatus, status_of};
-use crate::{ErrorClass, GapRow, IndexError, Sink};
+use crate::{GapRow, IndexError, Sink};
 use commit::{State, Writer};
 use pull::Puller;
 
@@ -81,6 +81,8 @@ pub struct WorkerOptions {
     pub pause: Duration,
     /// Whether this is one of several workers, and its cursor the place in a range that it leased.
     pub is_shared: bool,
+    /// Whether the head is looked for beside the work; where several work side by side, once for all.
+    pub looks_for_head: bool,
 }
 
 impl WorkerOptions {
@@ -104,6 +106,7 @@ impl WorkerOptions {
             alarm_after: Duration::from_mins(1),
             pause: Duration::from_mins(1),
             is_shared: false,
+            looks_for_head: true,
         }
     }
 }
@@ -150,11 +153,13 @@ impl<S: Source, K: Sink> Worker<S, K> {
 
     /// Works until it is stopped, done, or cannot go on. What was pulled by then is written.
     pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<End, IndexError> {
-        let retry = Retry::new(self.options.alarm_after, self.options.pause);
+        if !self.options.looks_for_head {
+            return self.work(stop).await;
+        }
         tokio::select! {
             ended = self.work(stop) => ended,
             // Beside every session, so that a sink that hangs does not hide where the head is.
-            never = watch_head(self.source.as_ref(), self.metrics.live(), self.observer.as_ref(), retry) => {
+            never = watch_head(self.source.as_ref(), self.metrics.live(), self.observer.as_ref()) => {
                 match never {}
             }
         }
@@ -193,8 +198,6 @@ impl<S: Source, K: Sink> Worker<S, K> {
         let failed = trouble.failed(now);
         self.metrics.live.failed(error, failed.paused.then_some(failed.wait), now);
         if failed.alarm {
-            let of_sink = error.class() == ErrorClass::Sink;
-            self.metrics.source_down.set(i64::from(!of_sink));
             self.observer.event(&Event::Alarm { error, since: failed.since });
         }
         if failed.paused && !self.options.follow {

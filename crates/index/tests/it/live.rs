@@ -18,19 +18,37 @@ use tokio::task::JoinHandle;
 use crate::chain::{History, StoreSource, blocks, options, run, worker_with};
 
 /// Remembers what happened, and lets a test wait for it.
-struct Witness {
+pub struct Witness {
     events: Mutex<Vec<String>>,
     count: watch::Sender<usize>,
 }
 
 impl Witness {
-    fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         Arc::new(Self { events: Mutex::default(), count: watch::channel(0).0 })
     }
 
-    async fn sees(&self, wanted: &str) -> String {
+    /// How much has happened.
+    pub fn count(&self) -> usize {
+        self.events.lock().len()
+    }
+
+    pub fn all(&self, wanted: &str) -> Vec<String> {
+        let events = self.events.lock();
+        events.iter().filter(|event| event.contains(wanted)).cloned().collect()
+    }
+
+    pub async fn sees(&self, wanted: &str) -> String {
+        self.sees_after(0, wanted).await
+    }
+
+    /// The same, behind what has happened before.
+    pub async fn sees_after(&self, before: usize, wanted: &str) -> String {
         let mut count = self.count.subscribe();
-        let seen = || self.events.lock().iter().find(|event| event.contains(wanted)).cloned();
+        let seen = || {
+            let events = self.events.lock();
+            events.iter().skip(before).find(|event| event.contains(wanted)).cloned()
+        };
         let waiting = async {
             loop {
                 count.borrow_and_update();
@@ -157,11 +175,32 @@ async fn behind_the_retry_threshold_a_worker_alarms_pauses_and_says_so() {
         (following.source.pulls.load(Ordering::Relaxed), following.metrics.health());
     assert!(health.paused, "{health:?}");
     assert!(health.reasons[0].contains("paused after failing"), "{health:?}");
-    assert!(health.reasons[0].contains("tried again every 86400 s"), "{health:?}");
+    assert!(health.reasons[0].contains("tried again every 1 d"), "{health:?}");
     // Longer than two of the waits before the threshold.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(following.source.pulls.load(Ordering::Relaxed), before, "it does not go on asking");
     // Asked to stop, it does not wait for the end of the pause.
+    following.ends().await;
+}
+
+// Whoever looks for the head paused with the worker: after an outage, readiness lied the other way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_worker_pauses_the_head_is_looked_for_every_few_seconds() {
+    let following = Following::start(WorkerOptions {
+        alarm_after: Duration::from_millis(100),
+        pause: Duration::from_hours(24),
+        ..options()
+    })
+    .await;
+    following.source.is_down.store(true, Ordering::Relaxed);
+    let silent = |seconds| {
+        move |health: &Health| health.head_age.is_some_and(|age| age > Duration::from_secs(seconds))
+    };
+    following.until("silent for 4 s", silent(4)).await;
+    assert!(following.metrics.health().paused);
+    following.source.is_down.store(false, Ordering::Relaxed);
+    following.until("asked again", |health| !silent(2)(health)).await;
+    assert!(following.metrics.health().paused, "the worker still waits");
     following.ends().await;
 }
 

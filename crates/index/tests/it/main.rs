@@ -18,4 +18,5 @@ mod other_chain;
 mod pipeline;
 mod refill;
 mod resume;
+mod trouble;
 mod worker;

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rusqlite::Connection;
 use secateur_archive::Check;
@@ -242,6 +243,34 @@ async fn blocks_that_are_older_than_the_retention_are_passed_over_and_are_no_gap
     assert_eq!(gaps(&sink).await, []);
     let there = reader.blocks(Some(61), 100).await.unwrap();
     assert_eq!(there.len() as u64, filled.written + 10);
+}
+
+// Years of an archive were pulled to be left out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_are_older_than_the_retention_are_not_pulled_to_be_left_out() {
+    let (_room, _history, sink, _whole) = with_a_gap().await;
+    let whole = History::new(&blocks(100));
+    let source = whole.source();
+    // Nothing but the newest block is young enough.
+    let options = WorkerOptions { retention_days: Some(0), ..options() };
+    let filled = refill_with(source.clone(), &sink, LogFilter::All, options, (10, 60)).await;
+    let filled = filled.unwrap();
+    assert_eq!((filled.too_old, filled.written), (51, 0));
+    assert!(source.pulls.load(Ordering::Relaxed) < 40, "{}", source.pulls.load(Ordering::Relaxed));
+    assert_eq!(gaps(&sink).await, []);
+    assert_eq!(sink.reader().meta().await.unwrap().kept_from, Some(61));
+}
+
+// A refill bound the index as its worker does: other logs than its own became the index's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refill_with_other_logs_is_refused_and_the_index_keeps_its_own() {
+    let (room, _history, sink, _whole) = with_a_gap().await;
+    let filled = refill_with(parts(&room), &sink, LogFilter::Off, options(), (10, 60)).await;
+    let error = filled.unwrap_err();
+    assert!(error.to_string().contains("the index has logs all"), "{error}");
+    let meta = sink.reader().meta().await.unwrap();
+    assert_eq!((meta.logs.as_deref(), meta.logs_since), (Some("all"), Some(0)));
+    assert_eq!(gaps(&sink).await, [(10, 60)]);
 }
 
 /// An index that begins above block 0 notes what is below as missing. A fill takes its own blocks out of that.

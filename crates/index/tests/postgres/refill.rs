@@ -2,9 +2,9 @@
 
 use alloy_primitives::U256;
 use secateur_core::{BlockHash, Cursor};
-use secateur_index::postgres::RANGE_BLOCKS;
+use secateur_index::postgres::{LeaseQueue, LeasedSink, RANGE_BLOCKS};
 use secateur_index::sink::{Identity, IndexReader as _, Sink as _};
-use secateur_index::{ErrorClass, GapRow};
+use secateur_index::{Batch, ErrorClass, GapRow, Rows};
 
 use crate::chain::{batch, connect, dump, fresh, number, rows};
 
@@ -44,9 +44,11 @@ async fn rows_decoded_anew_and_logs_wanted_since_take_the_place_of_those_that_ar
     let since = async || sink.meta().await.unwrap().logs_since;
     assert_eq!(since().await, Some(30));
     assert_eq!(sink.refill(0, batch(0..30)).await.unwrap(), 0, "no block is new");
-    sink.logs_filled(0, 20).await.unwrap();
+    sink.logs_filled("all", 0, 20).await.unwrap();
     assert_eq!(since().await, Some(30), "blocks 20 to 29 are in between");
-    sink.logs_filled(0, 30).await.unwrap();
+    sink.logs_filled("off", 0, 30).await.unwrap();
+    assert_eq!(since().await, Some(30), "filled with what was chosen before");
+    sink.logs_filled("all", 0, 30).await.unwrap();
     assert_eq!(since().await, Some(0));
     let (whole, whole_url) = fresh().await;
     whole.commit(batch(0..40)).await.unwrap();
@@ -76,6 +78,37 @@ async fn a_refill_above_the_cursor_or_of_another_chain_is_refused_and_changes_no
     }
     assert_eq!(dump(&url).await, before);
     assert_eq!(sink.gaps(0, 10).await.unwrap(), [gap(10, 19)]);
+}
+
+// Blocks that several workers had written above the cursor counted as having logs that were chosen later.
+#[tokio::test]
+async fn logs_chosen_while_workers_share_a_backfill_begin_behind_all_that_is_written() {
+    let (sink, _) = fresh().await;
+    let identity = |logs: &str| Identity { chain_id: 5, codec: "evm".into(), logs: logs.into() };
+    sink.bind(&identity("off")).await.unwrap();
+    let queue = LeaseQueue::new(&sink, "a");
+    queue.plan(0, 3_000).await.unwrap();
+    let lower = queue.take().await.unwrap().unwrap();
+    let upper = LeasedSink::range(&queue, queue.take().await.unwrap().unwrap());
+    upper.commit(batch(1_000..1_100)).await.unwrap();
+    sink.bind(&identity("all")).await.unwrap();
+    let meta = sink.meta().await.unwrap();
+    assert_eq!(meta.cursor, Some(Cursor::at_block(lower.first)));
+    assert_eq!((meta.logs.as_deref(), meta.logs_since), (Some("all"), Some(1_100)));
+}
+
+#[tokio::test]
+async fn a_refill_of_blocks_that_are_all_too_old_promises_nothing_above_them() {
+    let (sink, _) = fresh().await;
+    sink.commit(batch(1_000..1_050)).await.unwrap();
+    let nothing = |next| {
+        let (rows, next) = (Rows::default(), Cursor::at_block(next));
+        Batch { rows, next, raw_bytes: Vec::new(), head: None, at: 86_400 }
+    };
+    sink.refill(0, nothing(500)).await.unwrap();
+    assert_eq!(sink.meta().await.unwrap().kept_from, Some(1_000));
+    sink.refill(990, nothing(1_020)).await.unwrap();
+    assert_eq!(sink.meta().await.unwrap().kept_from, Some(1_020));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::archive::parse_range;
 use super::node::start_log;
-use crate::cli::{BackfillArgs, FillFrom, IndexArgs, IndexCommand, IndexVerb};
+use crate::cli::{BackfillArgs, IndexArgs, IndexCommand, IndexVerb};
 use crate::config::{self, Layers, Log, Starts};
 use crate::error::NodeError;
 use crate::indexer::{self, Done, Look, RowsInto, Wanted, no_password};
@@ -44,7 +44,7 @@ fn work(args: &IndexArgs, named: Option<&Path>, ui: Ui) -> Result<(), anyhow::Er
     let layers = config::index_layers(args)?;
     config::checked(&layers, Starts::Index)?;
     start_log(&Log::of(&layers)?)?;
-    let job = config::job(&layers, args, named)?;
+    let job = config::job(&layers, args, named, None)?;
     let archive = job.archive.as_ref().map(|to| to.place.url.to_string());
     let look = Arc::new(Look::new(ui, &job.source, archive));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -115,6 +115,7 @@ fn text(done: &Done) -> String {
 
 fn backfill(fill: &BackfillArgs, named: Option<&Path>, ui: Ui) -> Result<(), anyhow::Error> {
     let layers = config::index_layers(&fill.args)?;
+    config::checked(&layers, Starts::Index)?;
     start_log(&Log::of(&layers)?)?;
     let wanted = match fill.range.trim() {
         "gaps" => Wanted::Gaps,
@@ -123,9 +124,9 @@ fn backfill(fill: &BackfillArgs, named: Option<&Path>, ui: Ui) -> Result<(), any
             Wanted::Blocks(first, last)
         }
     };
-    // What comes from an archive needs no node.
-    let data = named.filter(|_| fill.from != Some(FillFrom::Archive));
-    let job = config::job(&layers, &fill.args, data)?;
+    let mut job = config::job(&layers, &fill.args, named, fill.from)?;
+    // What does not come through is an end, and not waited for.
+    job.once = true;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("secateur-index")

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use alloy_primitives::{Address, B256};
 use axum::http::Uri;
@@ -18,8 +17,8 @@ use secateur_index::worker::OnPruned;
 use super::archive::settings;
 use super::canister;
 use super::layers::Origin;
-use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, truth};
-use crate::cli::IndexArgs;
+use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, seconds, truth};
+use crate::cli::{FillFrom, IndexArgs};
 use crate::data_dir::{DEFAULT_DATA, chain_of};
 use crate::error::NodeError;
 use crate::http::Origins;
@@ -139,10 +138,12 @@ pub(super) fn check_place(layers: &Layers) -> Result<(), NodeError> {
 }
 
 /// Types everything, which was checked before. `data` is the data directory that was named, if one was.
+/// Where blocks come `from` an archive, no node is looked for.
 pub(crate) fn job(
     layers: &Layers,
     args: &IndexArgs,
     data: Option<&Path>,
+    from: Option<FillFrom>,
 ) -> Result<Job, anyhow::Error> {
     let beside = data.unwrap_or(Path::new(DEFAULT_DATA));
     let told = Told::of(layers)?;
@@ -159,7 +160,10 @@ pub(crate) fn job(
             })
         })
         .transpose()?;
-    let (source, directory) = source(layers, args, data)?;
+    let (source, directory) = match from {
+        Some(FillFrom::Archive) => (BlocksFrom::Archive(only_archive(layers)?), None),
+        _ => source(layers, args, data)?,
+    };
     Ok(Job {
         source,
         directory,
@@ -206,6 +210,17 @@ fn check_source(text: &str) -> Result<(), String> {
     text.parse::<Uri>().map(drop).map_err(|error| error.to_string())
 }
 
+/// The archive that is named as the source, or to be written.
+fn only_archive(layers: &Layers) -> Result<ArchivePlace, anyhow::Error> {
+    let source = layers.get("index.source").map(|value| value.text.clone());
+    let source = source.and_then(|text| text.parse::<ArchiveUrl>().ok());
+    if let Some(url) = source {
+        return Ok(ArchivePlace { url, settings: settings(layers)? });
+    }
+    let none = || NodeError::Usage("--from archive, and none is named: --archive <url>".into());
+    Ok(ArchivePlace::of(layers)?.ok_or_else(none)?)
+}
+
 /// The source that is named; else the node that has the data directory open, with its token. A directory
 /// that has a history or was named has a node of its own, or none: the usual address is another one's.
 fn source(
@@ -232,7 +247,11 @@ fn source(
     let mut options = GrpcOptions::new(url);
     options.token_file = layers.read("index.token_file", |text| Ok(PathBuf::from(text)))?;
     options.ca_file.clone_from(&args.ca_file);
-    let running = NodeFile::read(data).ok().flatten();
+    let running = match NodeFile::read(data) {
+        // Where the directory says nothing of the source, what is wrong in it does no harm.
+        Err(_) if named && named_data.is_none() => None,
+        read => read?,
+    };
     if !named && running.is_none() && (named_data.is_some() || chain_id.is_some()) {
         return Err(NodeError::NoNode(data.to_path_buf()).into());
     }
@@ -242,9 +261,13 @@ fn source(
         if !named {
             options.url.clone_from(&here);
         }
-        // The token of this machine's node is for that node only.
-        if options.url.trim_end_matches('/') == here {
+        let is_here = options.url.trim_end_matches('/') == here;
+        // A directory that was named is compared under whatever name its node is reached.
+        if is_here || named_data.is_some() {
             store_id = file.store_id();
+        }
+        // The token of this machine's node is for that node only.
+        if is_here {
             options.token_file.get_or_insert_with(|| NodeFile::path(data));
         }
     }
@@ -272,10 +295,6 @@ pub(crate) fn grain(layers: &Layers) -> Result<Grain, NodeError> {
         layers.conflict(&keys, plainly(error))?;
     }
     Ok(grain)
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    positive(text).map(Duration::from_secs)
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use secateur_archive::Archive;
@@ -10,11 +11,13 @@ use secateur_index::postgres::{Address, PostgresOptions, PostgresSink};
 use secateur_index::refill::{Refill, Refilled};
 use secateur_index::sink::sqlite::SqliteSink;
 use secateur_index::source::{ArchiveSource, BackedSource, GrpcSource, Source};
+use secateur_index::worker::{Event, Observer, Progress, WorkerOptions};
 use secateur_index::{GapRow, IndexError, IndexReader, Sink};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::job::{BlocksFrom, Job, RowsInto};
+use super::meet::Meeting;
 use super::{Crew, backed, worker_options};
 use crate::cli::FillFrom;
 use crate::config::ArchivePlace;
@@ -26,6 +29,8 @@ use crate::ui::words::{count, plural};
 const PAGE: usize = 256;
 /// How often a worker that follows looks again whether a gap can be filled.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
+/// How long a gap's source may fail before the next gap has its turn.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// Which blocks are to be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +86,12 @@ impl Filled {
         sheet.finish()
     }
 
-    /// An error if something is missing.
+    /// An error if something is missing, or it was interrupted.
     pub(crate) fn whole(&self) -> Result<(), anyhow::Error> {
+        if self.stopped {
+            let told = "the backfill was interrupted; run it again for the rest";
+            return Err(NodeError::Unfinished(told.into()).into());
+        }
         if self.missing.is_empty() {
             return Ok(());
         }
@@ -96,8 +105,8 @@ impl Filled {
 /// How far it is, and of how many blocks.
 pub(crate) type At = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// Fills what is wanted. Blocks come from where it is said, else from the job's source, and what that has cut
-/// from its archive.
+/// Fills what is wanted. Blocks come from the job's source, and what that has cut from its archive, if it was
+/// not said that they are to come `from` one of them only.
 pub(crate) async fn backfill(
     job: &Job,
     from: Option<FillFrom>,
@@ -145,10 +154,6 @@ impl<K: Sink, R: IndexReader> Filling<'_, K, R> {
     async fn fill(self, from: Option<FillFrom>) -> Result<Filled, anyhow::Error> {
         let chain_id = self.chain_id().await?;
         let job = self.job;
-        if from == Some(FillFrom::Archive) {
-            let source = archive_source(archive_of(job)?, job, chain_id)?;
-            return Box::pin(self.run(chain_id, BackedSource::new(source, None))).await;
-        }
         let alone = from == Some(FillFrom::Node);
         match &job.source {
             BlocksFrom::Archive(_) if alone => Err(NodeError::Usage(
@@ -160,7 +165,12 @@ impl<K: Sink, R: IndexReader> Filling<'_, K, R> {
                 Box::pin(self.run(chain_id, BackedSource::new(source, None))).await
             }
             BlocksFrom::Node(options) => {
-                let source = behind(job, GrpcSource::new(options)?, chain_id, alone)?;
+                let source = GrpcSource::new(options)?;
+                let (look, stop) = (&(), &self.stop);
+                if !(Meeting { job, look, live: None, stop }).is_meant(&source).await? {
+                    return Ok(Filled { stopped: true, ..Filled::default() });
+                }
+                let source = behind(job, source, chain_id, alone)?;
                 Box::pin(self.run(chain_id, source)).await
             }
             #[cfg(feature = "ic")]
@@ -231,14 +241,6 @@ impl<K: Sink, R: IndexReader> Filling<'_, K, R> {
     }
 }
 
-fn archive_of(job: &Job) -> Result<&ArchivePlace, NodeError> {
-    match (&job.source, &job.archive) {
-        (BlocksFrom::Archive(place), _) => Ok(place),
-        (_, Some(to)) => Ok(&to.place),
-        _ => Err(NodeError::Usage("--from archive, and none is named: --archive <url>".into())),
-    }
-}
-
 fn archive_source(
     place: &ArchivePlace,
     job: &Job,
@@ -274,51 +276,117 @@ async fn gaps(reader: &impl IndexReader) -> Result<Vec<Span>, IndexError> {
     }
 }
 
-/// Fills what `gaps` lists while a worker runs, where an archive is named beside its source: once, or again and
-/// again for one that follows. What cannot be filled stays listed, and keeps nothing from going on.
+/// Wakes whoever fills gaps once there is something to look at.
+pub(super) struct Waking {
+    look: Arc<dyn Observer>,
+    wake: Arc<Notify>,
+    /// Whether the worker wrote anything, or found that there is nothing to write.
+    works: AtomicBool,
+}
+
+impl Waking {
+    pub(super) fn new(look: Arc<dyn Observer>, wake: Arc<Notify>) -> Self {
+        Self { look, wake, works: AtomicBool::new(false) }
+    }
+
+    fn begin(&self) {
+        if !self.works.swap(true, Ordering::Relaxed) {
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl Observer for Waking {
+    fn progress(&self, progress: &Progress) {
+        self.begin();
+        self.look.progress(progress);
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        match event {
+            Event::CaughtUp { .. } => self.begin(),
+            Event::Gap { .. } | Event::Begins { .. } => self.wake.notify_one(),
+            _ => {}
+        }
+        self.look.event(event);
+    }
+}
+
+impl<S: Source, K: Sink> Crew<S, K> {
+    fn refill(&self, job: &Job) -> Refill<BackedSource<S>, K> {
+        Refill {
+            source: Arc::clone(&self.blocks),
+            sink: Arc::clone(&self.sink),
+            codec: Arc::clone(&self.codec),
+            options: WorkerOptions {
+                // One that does not come through now is tried again later.
+                alarm_after: GIVE_UP,
+                ..worker_options(job, self.chain_id)
+            },
+        }
+    }
+}
+
+/// Fills what `gaps` lists beside a worker that follows, where an archive is named: whenever the worker notes
+/// one, and from time to time. What cannot be filled stays listed, and keeps nothing from going on.
 pub(super) async fn gaps_beside<S: Source, K: Sink>(
     job: &Job,
     crew: &Crew<S, K>,
     reader: &impl IndexReader,
     mut stop: watch::Receiver<bool>,
 ) {
-    if job.archive.is_none() {
+    if job.archive.is_none() || job.ends() {
         return;
     }
-    let refill = Refill {
-        source: Arc::clone(&crew.blocks),
-        sink: Arc::clone(&crew.sink),
-        codec: Arc::clone(&crew.codec),
-        options: worker_options(job, crew.chain_id),
-    };
+    let refill = crew.refill(job);
     loop {
-        match fill_gaps(&refill, reader, &stop).await {
-            Ok(0) => {}
-            Ok(filled) => tracing::info!(blocks = filled, "filled what `gaps` lists"),
-            Err(error) => tracing::warn!(%error, "a gap is not filled; it is tried again later"),
-        }
-        if job.once || job.to.is_some() {
-            return;
-        }
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
+            () = crew.wake.notified() => {}
             () = tokio::time::sleep(LOOK_AGAIN) => {}
         }
+        fill_gaps(&refill, reader, &stop).await;
     }
 }
 
+/// The same once, where the worker has ended: it may have noted some of them itself.
+pub(super) async fn gaps_at_the_end<S: Source, K: Sink>(
+    job: &Job,
+    crew: &Crew<S, K>,
+    reader: &impl IndexReader,
+    stop: watch::Receiver<bool>,
+) {
+    if job.archive.is_some() && job.ends() {
+        fill_gaps(&crew.refill(job), reader, &stop).await;
+    }
+}
+
+/// Fills gap by gap; one that is not filled keeps no other one from it.
 async fn fill_gaps<S: Source, K: Sink>(
     refill: &Refill<S, K>,
     reader: &impl IndexReader,
     stop: &watch::Receiver<bool>,
-) -> Result<u64, IndexError> {
+) {
+    let spans = match gaps(reader).await {
+        Ok(spans) => spans,
+        Err(error) => {
+            tracing::warn!(%error, "the gaps cannot be read; they are looked at again later");
+            return;
+        }
+    };
     let mut filled = 0;
-    for Span { from, to } in gaps(reader).await? {
-        let refilled = refill.run(from, to, stop.clone(), Arc::new(|_| {})).await?;
-        filled += refilled.new + refilled.too_old;
-        if refilled.stopped {
+    for Span { from, to } in spans {
+        if *stop.borrow() {
             break;
         }
+        match refill.run(from, to, stop.clone(), Arc::new(|_| {})).await {
+            Ok(refilled) => filled += refilled.new + refilled.too_old,
+            Err(error) => {
+                tracing::warn!(from, to, %error, "a gap is not filled; it is tried again later");
+            }
+        }
     }
-    Ok(filled)
+    if filled > 0 {
+        tracing::info!(blocks = filled, "filled what `gaps` lists");
+    }
 }

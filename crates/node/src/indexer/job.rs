@@ -125,6 +125,11 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Whether it ends by itself.
+    pub(super) fn ends(&self) -> bool {
+        self.once || self.to.is_some()
+    }
+
     /// How far the parts of an archive are checked, as a source.
     pub(super) fn check(&self) -> Check {
         match self.verify {

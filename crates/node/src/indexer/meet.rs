@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use secateur_archive::Archive;
-use secateur_index::IndexError;
 use secateur_index::source::{Right, Source, SourceStatus};
-use secateur_index::worker::{Event, Observer, Retry};
+use secateur_index::worker::{Event, Live, Observer, Retry};
+use secateur_index::{ErrorClass, IndexError};
 use tokio::sync::watch;
 
 use super::{Directory, Job};
@@ -16,6 +16,8 @@ use crate::error::NodeError;
 pub(super) struct Meeting<'a> {
     pub(super) job: &'a Job,
     pub(super) look: &'a dyn Observer,
+    /// Where it is noted how the source is doing, if somebody looks there.
+    pub(super) live: Option<&'a Live>,
     pub(super) stop: &'a watch::Receiver<bool>,
 }
 
@@ -40,12 +42,8 @@ impl Meeting<'_> {
         if self.patiently(|| source.check_rights(&rights)).await?.is_none() {
             return Ok(None);
         }
-        if let Some(directory) = &job.directory {
-            let asked = self.patiently(|| source.status()).await;
-            let Some(status) = asked.map_err(|error| about(directory, error))? else {
-                return Ok(None);
-            };
-            compare(directory, &job.source.to_string(), &status)?;
+        if !self.is_meant(source).await? {
+            return Ok(None);
         }
         if let Some(id) = job.chain_id.or(known) {
             return Ok(Some(id));
@@ -65,6 +63,18 @@ impl Meeting<'_> {
             )
         };
         Ok(Some(status.chain_id.ok_or_else(none)?))
+    }
+
+    /// Refuses a source that is not the node of the directory that was named or found; false if it was asked
+    /// to stop meanwhile.
+    pub(super) async fn is_meant<S: Source>(&self, source: &S) -> Result<bool, IndexError> {
+        let Some(directory) = &self.job.directory else { return Ok(true) };
+        let asked = self.patiently(|| source.status()).await;
+        let Some(status) = asked.map_err(|error| about(directory, error))? else {
+            return Ok(false);
+        };
+        compare(directory, &self.job.source.to_string(), &status)?;
+        Ok(true)
     }
 
     /// Refuses an archive that no part could be written to; false if it was asked to stop meanwhile.
@@ -92,11 +102,23 @@ impl Meeting<'_> {
         let mut stop = self.stop.clone();
         loop {
             let error = match ask().await {
-                Ok(answer) => return Ok(Some(answer)),
+                Ok(answer) => {
+                    if let Some(live) = self.live {
+                        live.passed();
+                    }
+                    return Ok(Some(answer));
+                }
                 Err(error) if error.is_retryable() => error,
                 Err(error) => return Err(error),
             };
-            let failed = retry.failed(Instant::now());
+            let now = Instant::now();
+            let failed = retry.failed(now);
+            if let Some(live) = self.live {
+                if matches!(error.class(), ErrorClass::Net | ErrorClass::Timeout) {
+                    live.silent(&error);
+                }
+                live.failed(&error, failed.paused.then_some(failed.wait), now);
+            }
             if failed.alarm {
                 self.look.event(&Event::Alarm { error: &error, since: failed.since });
             }

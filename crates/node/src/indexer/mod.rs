@@ -25,7 +25,7 @@ use secateur_index::source::{ArchiveSource, BackedSource, GrpcSource, Source};
 use secateur_index::worker::{Metrics, Observer, Worker, WorkerOptions};
 use secateur_index::{IndexError, IndexReader, LogFilter, PartRow, Sink};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub(crate) use fill::{Wanted, backfill};
 #[cfg(feature = "ic")]
@@ -69,8 +69,16 @@ struct Crew<S, K> {
     codec: Arc<dyn Codec>,
     chain_id: u64,
     look: Arc<dyn Observer>,
+    /// Something is there to be filled, or may be.
+    wake: Arc<Notify>,
     metrics: Arc<Metrics>,
     archive_metrics: Arc<ArchiveMetrics>,
+}
+
+impl<S, K> Crew<S, K> {
+    fn meeting<'a>(&'a self, job: &'a Job, stop: &'a watch::Receiver<bool>) -> Meeting<'a> {
+        Meeting { job, look: self.look.as_ref(), live: Some(self.metrics.live()), stop }
+    }
 }
 
 /// A source with the archive behind it that is named beside it: what the source has cut comes from there.
@@ -80,7 +88,8 @@ fn backed<S: Source>(
     chain_id: u64,
 ) -> Result<BackedSource<S>, anyhow::Error> {
     let archive = job.archive.as_ref().map(|to| {
-        let archive = Archive::create(&to.place.url, &to.place.settings)?;
+        // A worker has made it by now; who only fills is to make none.
+        let archive = Archive::open(&to.place.url, &to.place.settings)?;
         Ok::<_, anyhow::Error>(ArchiveSource::new(archive, chain_id, job.check()))
     });
     Ok(BackedSource::new(source.clone(), archive.transpose()?))
@@ -165,38 +174,45 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
     stop: watch::Receiver<bool>,
     look: Arc<dyn Observer>,
 ) -> Result<Done, anyhow::Error> {
-    let known = reader.meta().await?.chain_id;
-    let meeting = Meeting { job, look: look.as_ref(), stop: &stop };
-    let Some(chain_id) = meeting.meet(source.as_ref(), known).await? else {
-        return Ok(Done::default());
-    };
-    if !meeting.may_write(chain_id).await? {
-        return Ok(Done::default());
-    }
-    say_what_is_kept(job);
-    let codec = job.codec.codec(chain_id, job.verify, job.logs.clone());
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
     let beside = Some(Arc::clone(metrics.live()));
-    let crew = Crew {
-        blocks: Arc::new(backed(job, source.as_ref(), chain_id)?),
-        sink: Arc::new(sink),
-        codec,
-        chain_id,
-        look,
-        metrics,
-        archive_metrics: Arc::new(ArchiveMetrics::beside(&mut registry, beside)),
-        source,
-    };
-    crew.metrics.resume(&reader, crew.sink.size_bytes().await?).await?;
+    let archive_metrics = Arc::new(ArchiveMetrics::beside(&mut registry, beside));
+    metrics.resume(&reader, sink.size_bytes().await?).await?;
+    // What an index has can be read, and why it does not grow, also where its source does not answer.
     let origins = job.cors_origins.clone();
-    let api = Api::open(job.http, reader.clone(), registry, &crew.metrics, origins).await?;
+    let api = Api::open(job.http, reader.clone(), registry, &metrics, origins).await?;
     if let Some(api) = &api {
-        crate::ui::print(&format!("listening index http={}\n", api.address()))?;
+        crate::ui::print(&api.listening())?;
     }
     let (all_stop, stopping) = watch::channel(false);
-    let working = work(job, &crew, &reader, pool.as_ref(), &all_stop);
     let serving = serve::until(api, stopping.clone());
+    let working = async {
+        let known = reader.meta().await?.chain_id;
+        let (live, look_on) = (Some(metrics.live().as_ref()), look.as_ref());
+        let meeting = Meeting { job, look: look_on, live, stop: &stopping };
+        let Some(chain_id) = meeting.meet(source.as_ref(), known).await? else {
+            return Ok(Done::default());
+        };
+        if !meeting.may_write(chain_id).await? {
+            return Ok(Done::default());
+        }
+        say_what_is_kept(job);
+        let wake = Arc::new(Notify::new());
+        let crew = Crew {
+            blocks: Arc::new(backed(job, source.as_ref(), chain_id)?),
+            sink: Arc::new(sink),
+            codec: job.codec.codec(chain_id, job.verify, job.logs.clone()),
+            chain_id,
+            look: Arc::new(fill::Waking::new(Arc::clone(&look), Arc::clone(&wake))),
+            wake,
+            metrics: Arc::clone(&metrics),
+            archive_metrics,
+            source: Arc::clone(&source),
+        };
+        work(job, &crew, &reader, pool.as_ref(), &all_stop).await?;
+        Ok::<_, anyhow::Error>(done(job, &crew, &reader).await?)
+    };
     let relay = async {
         let mut stop = stop;
         // Whoever could ask has gone: that is an order too.
@@ -207,15 +223,14 @@ async fn with_sink<S: Source, K: Sink, R: IndexReader + Clone>(
     tokio::select! {
         worked = working => {
             all_stop.send_replace(true);
-            worked?;
+            worked
         }
         served = serving => {
             served?;
-            return Err(NodeError::ThreadDied("index API").into());
+            Err(NodeError::ThreadDied("index API").into())
         }
-        () = relay => {}
+        () = relay => Ok(Done::default()),
     }
-    done(job, &crew, &reader).await.map_err(Into::into)
 }
 
 /// Says what the index will hold: whoever expects logs, or old rows, is to learn it at the start.
@@ -251,7 +266,9 @@ async fn work<S: Source, K: Sink>(
             None => index(job, crew, all_stop.subscribe()).await,
         };
         ends(ended.is_err());
-        ended
+        ended?;
+        fill::gaps_at_the_end(job, crew, reader, all_stop.subscribe()).await;
+        Ok::<_, anyhow::Error>(())
     };
     let archiving = async {
         let ended = match &job.archive {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::error::NodeError;
 use crate::http::{Origins, dress};
+use crate::ui::log;
 
 /// An open socket with its routes.
 pub(super) struct Api {
@@ -54,8 +55,14 @@ impl Api {
         Ok(Some(Self { socket, address, routes: dress(router(reader, options), origins) }))
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    /// The line from which on it answers; JSON where the log is.
+    pub(super) fn listening(&self) -> String {
+        let address = self.address;
+        if log::is_for_people() {
+            return format!("listening index http={address}\n");
+        }
+        let line = serde_json::json!({ "event": "listening", "service": "index", "http": address });
+        format!("{line}\n")
     }
 }
 

@@ -3,17 +3,16 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use secateur_core::Cursor;
 use secateur_index::postgres::{LeaseQueue, LeasedSink, PostgresSink, backfill};
 use secateur_index::source::{BackedSource, Source, status_of};
-use secateur_index::worker::{Event, Live, Retry, Worker, begins_above, watch_head};
+use secateur_index::worker::{Event, Metrics, Worker, WorkerOptions, begins_above, watch_head};
 use secateur_index::{IndexError, Sink};
 use tokio::sync::watch;
 
-use super::meet::Meeting;
 use super::{Crew, Job, worker_options};
 
 /// How often whoever follows the head says so, and whoever does not looks whether it may.
@@ -31,30 +30,24 @@ pub(super) async fn run<S: Source, K: Sink>(
 ) -> Result<(), anyhow::Error> {
     let looked = tokio::select! {
         ended = take_part(job, crew, pool, stop.clone()) => return ended,
-        looked = look_on(job, crew, pool) => looked,
+        looked = look_on(crew, pool) => looked,
     };
     match looked {}
 }
 
 /// Notes how far all workers together are, and the head, also while another process follows it.
-async fn look_on<S: Source, K: Sink>(
-    job: &Job,
-    crew: &Crew<S, K>,
-    pool: &PostgresSink,
-) -> Infallible {
-    let live = crew.metrics.live();
-    let retry = Retry::new(job.patience.alarm_after, job.patience.pause);
+async fn look_on<S: Source, K: Sink>(crew: &Crew<S, K>, pool: &PostgresSink) -> Infallible {
     tokio::select! {
-        never = watch_head(crew.source.as_ref(), live, crew.look.as_ref(), retry) => never,
-        never = watch_cursor(pool, live) => never,
+        never = watch_head(crew.source.as_ref(), crew.metrics.live(), crew.look.as_ref()) => never,
+        never = watch_cursor(pool, &crew.metrics) => never,
     }
 }
 
-async fn watch_cursor(pool: &PostgresSink, live: &Live) -> Infallible {
+async fn watch_cursor(pool: &PostgresSink, metrics: &Metrics) -> Infallible {
     loop {
         // Whoever writes meets the same trouble, and tells it.
         if let Ok(Some(cursor)) = pool.cursor().await {
-            live.reached(cursor.block_number, Instant::now());
+            metrics.reached(cursor.block_number);
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -69,7 +62,7 @@ async fn take_part<S: Source, K: Sink>(
     let owner = format!("{}-{}", host(), std::process::id());
     let queue = LeaseQueue::new(pool, &owner);
     let asked = stop.clone();
-    let meeting = Meeting { job, look: crew.look.as_ref(), stop: &asked };
+    let meeting = crew.meeting(job, &asked);
     let shared = meeting.patiently(|| share(job, crew, &queue, asked.clone()));
     tokio::select! {
         // Leases that are given up expire, or are taken over at once.
@@ -156,7 +149,7 @@ async fn follow<S: Source, K: Sink>(
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), IndexError> {
     loop {
-        let meeting = Meeting { job, look: crew.look.as_ref(), stop: &stop };
+        let meeting = crew.meeting(job, &stop);
         let taken = meeting.patiently(|| queue.take_head()).await?;
         let Some(epoch) = taken.flatten() else {
             tokio::select! {
@@ -190,8 +183,9 @@ async fn follow<S: Source, K: Sink>(
 fn worker<S: Source, K: Sink>(
     crew: &Crew<S, K>,
     sink: Arc<LeasedSink>,
-    options: secateur_index::worker::WorkerOptions,
+    mut options: WorkerOptions,
 ) -> Worker<BackedSource<S>, LeasedSink> {
+    options.looks_for_head = false;
     Worker::new(
         Arc::clone(&crew.blocks),
         sink,

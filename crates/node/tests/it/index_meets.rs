@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::http_client::send;
 use crate::indexed::Bench;
-use crate::tool::{Run, files, run, secateur};
+use crate::tool::{Run, Running, files, run, secateur};
 
 /// Runs a worker that is told of its source by an address only.
 fn apart(bench: &Bench, name: &str, more: &str) -> Run {
@@ -62,6 +63,34 @@ fn an_archive_that_cannot_be_written_to_is_named_at_the_start() {
     let told = bench.index("x", &format!("--archive {archive} --once")).ends(6);
     told.complains(&archive);
     assert!(!has_blocks(&bench, "x"));
+}
+
+// Nothing listened until the source had answered: what the index had could not be read, and neither why
+// it did not grow.
+#[test]
+fn an_index_whose_source_is_dead_at_the_start_answers_and_says_why_it_is_not_ready() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(10);
+    bench.index("x", "--once").ends(0);
+    let words = |grpc: &str| {
+        bench.words("x", &format!("--http 127.0.0.1:0 --json-logs --source http://{grpc}"))
+    };
+    let words = words(&bench.node.grpc);
+    let Bench { place, node, .. } = bench;
+    node.stop();
+    let mut index = Running::start(&place.path().join("data"), &words);
+    // The line is JSON, as those of the log are.
+    let line: Value = serde_json::from_str(&index.wait_for("{")).unwrap();
+    assert_eq!((&line["event"], &line["service"]), (&"listening".into(), &"index".into()));
+    let address = line["http"].as_str().unwrap().to_owned();
+    let get = |path: &str| send(&address, &format!("GET {path}"), &[], b"");
+    let ready = get("/readyz").is(503).json();
+    let reasons = ready["reasons"].to_string();
+    assert!(reasons.contains("the source has not answered since the start"), "{reasons}");
+    assert_eq!(get("/v1/blocks/9").is(200).json()["number"], 9);
+    assert_eq!(get("/v1/meta").is(200).json()["lag_blocks"], Value::Null, "it is not known");
+    index.signal("TERM");
+    assert_eq!(index.end().0, 0);
 }
 
 // Where a directory had no node, the node on the usual port was read instead, and asked for ever.
@@ -124,6 +153,11 @@ fn a_node_that_is_not_the_one_of_the_directory_is_refused() {
     let source = format!("--once --source http://{}", bench.node.grpc);
     let told = run(&other.data(), &bench.words("y", &source)).ends(11);
     told.complains("holds chain 77, and the source has chain 1337");
+    let twin = Bench::start("", 2);
+    run(&twin.data(), &bench.words("y", &source)).ends(11).complains("two stores of one chain");
+    // A file that does not read is not a directory without a node.
+    private(&twin.data().join("node.json"), "{ \"pid\": ");
+    run(&twin.data(), &bench.words("y", "--once")).complains("node.json");
 }
 
 #[test]

@@ -97,6 +97,18 @@ fn workers_that_share_a_backfill_wait_for_a_source_that_is_not_there() {
 }
 
 #[test]
+fn a_fresh_index_that_several_workers_share_says_where_it_begins() {
+    let mut bench = Bench::start("", 2);
+    bench.grow(60);
+    let boundary = bench.prune(15).unwrap();
+    let url = postgres::database();
+    let told = run(&bench.data(), &words(&url, "--once --workers 2")).ends(0);
+    told.complains("the index begins above block 0");
+    let gap = format!("0|{boundary}|below the first block that the source had");
+    assert!(rows(&url).iter().any(|row| row.starts_with(&gap)), "{:?}", rows(&url));
+}
+
+#[test]
 fn a_shared_backfill_of_another_chain_is_refused_before_it_is_planned() {
     let mut bench = Bench::start("", 2);
     bench.grow(20);

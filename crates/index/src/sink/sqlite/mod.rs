@@ -21,7 +21,7 @@ use rusqlite::Connection;
 use secateur_core::{Cursor, Height};
 use secateur_sql::{SqlError, sqlite};
 
-use super::{Identity, Note, Retained, Sink};
+use super::{Identity, Note, Retained, Sink, is_of};
 use crate::{Batch, BlockRow, GapRow, IndexError, PartRow};
 use schema::SCHEMA;
 
@@ -73,6 +73,11 @@ impl Sink for SqliteSink {
         self.0.write(move |connection| write::bind(connection, &identity)).await
     }
 
+    async fn check(&self, identity: &Identity) -> Result<(), IndexError> {
+        let known = self.reader().read(write::identity).await?;
+        is_of(identity, known)
+    }
+
     async fn cursor(&self) -> Result<Option<Cursor>, IndexError> {
         self.0.write(|connection| write::cursor(connection)).await
     }
@@ -93,8 +98,9 @@ impl Sink for SqliteSink {
         self.0.write(move |connection| refill::refill(connection, first, &batch)).await
     }
 
-    async fn logs_filled(&self, first: Height, past: Height) -> Result<(), IndexError> {
-        self.0.write(move |connection| refill::logs_filled(connection, first, past)).await
+    async fn logs_filled(&self, logs: &str, first: Height, past: Height) -> Result<(), IndexError> {
+        let logs = logs.to_owned();
+        self.0.write(move |connection| refill::logs_filled(connection, &logs, first, past)).await
     }
 
     async fn record_gap(&self, gap: GapRow, next: Cursor) -> Result<(), IndexError> {

@@ -26,8 +26,9 @@ pub(super) fn refill(
     let cursor = below_cursor(cursor(&txn)?, first, past)?;
     // Blocks that are too old were left out, and are not promised.
     let there = batch.rows.blocks.first().map_or(past, |block| block.number);
-    let kept = kept_from(&txn)?;
-    if there > first && kept.is_none_or(|kept| kept < there) {
+    let (kept, lowest) = (kept_from(&txn)?, lowest(&txn)?);
+    // Only ever higher: an index that has removed nothing yet begins with its lowest block.
+    if there > first && kept.or(lowest).is_none_or(|floor| floor < there) {
         put_meta(&txn, "kept_from", &there.to_string()).map_err(failed)?;
     }
     if !batch.rows.blocks.is_empty() {
@@ -36,7 +37,7 @@ pub(super) fn refill(
         if kept.is_some() {
             put_meta(&txn, "kept_from", &there.to_string()).map_err(failed)?;
         }
-        let floor = kept.or(lowest(&txn)?).unwrap_or(cursor);
+        let floor = kept.or(lowest).unwrap_or(cursor);
         if let Some(block_to) = floor.checked_sub(1).filter(|to| *to >= first) {
             let reason = NOT_FILLED.to_owned();
             put_gap(&txn, &GapRow { block_from: first, block_to, reason, noted_at: batch.at })?;
@@ -152,10 +153,15 @@ fn shrink_gaps(txn: &Transaction<'_>, first: Height, past: Height) -> Result<(),
 /// Moves `logs_since` down where the blocks below it have their logs now.
 pub(super) fn logs_filled(
     connection: &mut Connection,
+    logs: &str,
     first: Height,
     past: Height,
 ) -> Result<(), IndexError> {
     let txn = begin(connection)?;
+    // Others were chosen meanwhile: these are not what the index keeps now.
+    if get_meta(&txn, "logs").map_err(failed)?.as_deref() != Some(logs) {
+        return Ok(());
+    }
     let since = get_meta(&txn, "logs_since").map_err(failed)?;
     let since = since.and_then(|text| text.parse::<Height>().ok()).unwrap_or(0);
     if first < since && past >= since {

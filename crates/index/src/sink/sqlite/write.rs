@@ -54,6 +54,12 @@ pub(super) fn tip(connection: &Connection) -> Result<Option<BlockRow>, IndexErro
     connection.query_row(&sql, [Number(below)], columns::block).optional().map_err(failed)
 }
 
+/// Whose index this is: chain, codec, logs.
+pub(super) fn identity(connection: &Connection) -> Result<[Option<String>; 3], rusqlite::Error> {
+    let known = |key| get_meta(connection, key);
+    Ok([known("chain_id")?, known("codec")?, known("logs")?])
+}
+
 /// Notes whose index this is, or refuses.
 pub(super) fn bind(connection: &mut Connection, identity: &Identity) -> Result<(), IndexError> {
     let txn = begin(connection)?;

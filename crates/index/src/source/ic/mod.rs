@@ -7,6 +7,7 @@
 mod blocks;
 mod failure;
 mod identity;
+mod rights;
 mod wire;
 
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ pub use blocks::IcBlocks;
 use self::failure::{explain, is_unknown};
 use self::wire::{CursorOut, MetaIn, PartOut, ReplyIn, Said, StatusIn, StrengthOut, decode};
 use super::grpc::{sha256_of, unregistered};
-use super::{ARCHIVE_HOLD, Source, SourceStatus};
+use super::{ARCHIVE_HOLD, Right, Source, SourceStatus};
 use crate::IndexError;
 
 /// What a source's address begins with.
@@ -156,14 +157,14 @@ impl IcSource {
         Ok(self.ask(method, arg).await?)
     }
 
-    async fn state(&self) -> Result<StatusIn, IndexError> {
+    async fn state(&self) -> Result<StatusIn, Failure> {
         let said: Result<StatusIn, Said> =
-            self.query("get_prune_status", candid::encode_args(())).await?;
-        said.map_err(|said| said.explain(0))
+            self.ask("get_prune_status", candid::encode_args(())).await?;
+        said.map_err(|said| Failure::Other(said.explain(0)))
     }
 
     /// Whether a hold of this name is there, as strong as this or stronger.
-    async fn has_hold(&self, kind: &HoldKind, wanted: StrengthOut) -> Result<bool, IndexError> {
+    async fn has_hold(&self, kind: &HoldKind, wanted: StrengthOut) -> Result<bool, Failure> {
         let name = kind.to_string();
         let enough = |has| has == StrengthOut::Hard || wanted == StrengthOut::Soft;
         let holds = self.state().await?.holds;
@@ -283,6 +284,10 @@ impl Source for IcSource {
         })
     }
 
+    async fn check_rights(&self, wanted: &[Right]) -> Result<(), IndexError> {
+        rights::check(self, wanted).await
+    }
+
     async fn register(&self, consumer: &str, strength: Strength) -> Result<(), IndexError> {
         let wanted = StrengthOut::from(strength);
         let arg = candid::encode_args((consumer, wanted));
@@ -314,7 +319,7 @@ impl Source for IcSource {
     /// told nothing.
     async fn ack_archived(&self, part: &Part) -> Result<Option<Height>, IndexError> {
         if self.options.identity.is_none() {
-            if self.has_hold(&HoldKind::Archive, StrengthOut::Soft).await? {
+            if self.waits_for_parts().await? {
                 let reason = "the canister cuts nothing that is in no acknowledged part: name a file with the key \
                               (PEM) of one of its consumers with --ic-identity";
                 return Err(IndexError::Refused(reason.into()));

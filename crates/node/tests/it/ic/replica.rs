@@ -22,6 +22,7 @@ use ic_verify_bls_signature::PrivateKey;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::chain;
 use super::host::{Host, Trap};
 
 /// What a public key of the network begins with.
@@ -185,7 +186,11 @@ impl Node {
     /// A certificate of these branches and the time.
     fn certified(&self, label: &'static str, tree: HashTree) -> Vec<u8> {
         let time = leaf(leb128(self.now()));
-        let tree = branches(vec![(label.as_bytes(), tree), (b"time", time)]);
+        let canister = self.host.lock().id();
+        let controllers = branches(vec![(b"controllers", leaf(cbor(&[chain::controller()])))]);
+        let of_canister = branches(vec![(canister.as_slice(), controllers)]);
+        let tree =
+            branches(vec![(b"canister", of_canister), (label.as_bytes(), tree), (b"time", time)]);
         let message = [b"\x0dic-state-root".as_slice(), &tree.digest()].concat();
         let mut signature = self.network.sign(&message).serialize().to_vec();
         if *self.mood.lock() == Mood::Forges {
