@@ -1,15 +1,16 @@
 //! Asking for whole blocks: the blocks, their receipts in whichever way the source has them, and
-//! the uncles of old ones.
+//! the uncles of old ones. Where the receipts of one block are too long for one answer, they are
+//! asked for one by one.
 
 use bytes::Bytes;
-use secateur_core::Height;
+use secateur_core::{BlockHash, Height};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::FollowError;
 use super::chain::hex;
-use super::convert::{RawBlock, RawReceipts, Unfit};
+use super::convert::{RawBlock, RawReceipts, Unfit, stated_hash};
 use super::envelope::{Answer, Call, Kind, shown};
 use super::source::Source;
 
@@ -22,13 +23,42 @@ const UNCLE: &str = "eth_getUncleByBlockNumberAndIndex";
 const MAX_UNCLES: usize = 16;
 
 /// Each block is as the source gave it, or says why it cannot be had.
-pub(super) type Found = Vec<Result<RawBlock, Unfit>>;
+pub(super) type Found = Vec<Result<RawBlock, Lacking>>;
+
+/// A block of which something cannot be had, with what the source sent of it all the same: the block
+/// itself is empty where that did not come either.
+#[derive(Debug)]
+pub(super) struct Lacking {
+    block: Bytes,
+    pub(super) bytes: usize,
+    pub(super) reason: Box<Unfit>,
+}
+
+impl Lacking {
+    /// The hash that the source states for it, if the block itself came.
+    pub(super) fn stated_hash(&self) -> Option<BlockHash> {
+        stated_hash(&self.block)
+    }
+}
 
 /// A block whose uncles, and perhaps receipts, are still to be asked for.
 struct Half {
     height: Height,
     block: Bytes,
     receipts: Option<Bytes>,
+}
+
+impl Half {
+    fn whole(self, uncles: Vec<Bytes>, each: Vec<Bytes>) -> RawBlock {
+        let receipts = self.receipts.map_or(RawReceipts::Each(each), RawReceipts::All);
+        RawBlock { height: self.height, block: self.block, receipts, uncles }
+    }
+
+    /// What there is of it, where `more` came beside it and something else did not.
+    fn lacking(self, more: usize, reason: Unfit) -> Lacking {
+        let bytes = self.block.len() + self.receipts.map_or(0, |list| list.len()) + more;
+        Lacking { block: self.block, bytes, reason: Box::new(reason) }
+    }
 }
 
 /// What belongs to a block and is not in the first answer.
@@ -42,12 +72,11 @@ struct Needs {
 pub(super) async fn blocks(source: &Source, heights: &[Height]) -> Result<Found, FollowError> {
     let halves = halves(source, heights).await?;
     let looked = tokio::task::spawn_blocking(move || {
-        let look = |half: Result<Half, Unfit>| {
-            let half = half?;
-            let needs = needs(&half)?;
-            Ok((half, needs))
+        let look = |half: Result<Half, Lacking>| match half.map(|half| (needs(&half), half))? {
+            (Ok(needs), half) => Ok((half, needs)),
+            (Err(reason), half) => Err(half.lacking(0, reason)),
         };
-        halves.into_iter().map(look).collect::<Vec<Result<(Half, Needs), Unfit>>>()
+        halves.into_iter().map(look).collect::<Vec<Result<(Half, Needs), Lacking>>>()
     });
     let looked = looked.await.map_err(|error| FollowError::Fatal(error.into()))?;
     let calls: Vec<Call> =
@@ -64,10 +93,12 @@ pub(super) async fn blocks(source: &Source, heights: &[Height]) -> Result<Found,
         // All of its answers are taken, even if one of them is missing.
         let uncles: Vec<_> = more.by_ref().take(needs.uncles).collect();
         let each: Vec<_> = more.by_ref().take(needs.transactions.len()).collect();
-        let uncles = uncles.into_iter().collect::<Result<_, _>>()?;
-        let each = each.into_iter().collect::<Result<_, _>>()?;
-        let receipts = half.receipts.map_or(RawReceipts::Each(each), RawReceipts::All);
-        Ok(RawBlock { height: half.height, block: half.block, receipts, uncles })
+        let sent = uncles.iter().chain(&each).flatten().map(Bytes::len).sum();
+        let all = |list: Vec<Result<Bytes, Unfit>>| list.into_iter().collect::<Result<Vec<_>, _>>();
+        match all(uncles).and_then(|uncles| Ok((uncles, all(each)?))) {
+            Ok((uncles, each)) => Ok(half.whole(uncles, each)),
+            Err(reason) => Err(half.lacking(sent, reason)),
+        }
     });
     Ok(whole.collect())
 }
@@ -75,7 +106,7 @@ pub(super) async fn blocks(source: &Source, heights: &[Height]) -> Result<Found,
 async fn halves(
     source: &Source,
     heights: &[Height],
-) -> Result<Vec<Result<Half, Unfit>>, FollowError> {
+) -> Result<Vec<Result<Half, Lacking>>, FollowError> {
     let by_block = source.has_block_receipts();
     let mut calls = Vec::with_capacity(heights.len() * 2);
     for height in heights {
@@ -93,13 +124,17 @@ async fn halves(
                 source.lacks_block_receipts();
                 Ok(None)
             }
+            // Only those of this block: one by one they are shorter.
+            Some(Err(refusal)) if refusal.kind() == Kind::TooMuch => Ok(None),
             Some(answer) => had(RECEIPTS, answer).map(Some),
             None => Ok(None),
         };
-        halves.push(block.and_then(|block| {
-            let receipts = receipts?;
-            Ok(Half { height: *height, block, receipts })
-        }));
+        let half = |block, receipts| Half { height: *height, block, receipts };
+        halves.push(match (block, receipts) {
+            (Ok(block), Ok(receipts)) => Ok(half(block, receipts)),
+            (Ok(block), Err(reason)) => Err(half(block, None).lacking(0, reason)),
+            (Err(reason), _) => Err(half(Bytes::new(), None).lacking(0, reason)),
+        });
     }
     Ok(halves)
 }
@@ -108,6 +143,7 @@ async fn halves(
 fn had(what: &'static str, answer: Answer) -> Result<Bytes, Unfit> {
     match answer {
         Ok(found) => found.ok_or(Unfit::Absent),
+        Err(reason) if reason.kind() == Kind::TooMuch => Err(Unfit::TooLong { what, reason }),
         Err(reason) => Err(Unfit::Denied { what, reason }),
     }
 }

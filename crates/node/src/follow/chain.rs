@@ -134,7 +134,7 @@ fn header(asked: Option<Height>, raw: &Bytes) -> Result<BlockMeta, FollowError> 
     check_header(asked, raw).map_err(|reason| match asked {
         Some(height) => {
             let (hash, bytes) = (stated_hash(raw), raw.len() as u64);
-            FollowError::Block(Box::new(Misfit { height, hash, bytes, reason }))
+            FollowError::Header(Box::new(Misfit { height, hash, bytes, reason }))
         }
         None => FollowError::trouble(format!("the source's newest header was refused: {reason}")),
     })

@@ -46,6 +46,8 @@ pub(crate) enum Unfit {
     Absent,
     #[error("the source refuses {what}: {reason}")]
     Denied { what: &'static str, reason: Refusal },
+    #[error("what {what} answers is too long to be sent or read: {reason}")]
+    TooLong { what: &'static str, reason: Refusal },
     #[error("the {what} cannot be read: {reason}")]
     Json { what: &'static str, reason: String },
     #[error(

@@ -31,9 +31,10 @@ pub(super) type Answer = Result<Option<Bytes>, Refusal>;
 
 /// A call that a source refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message} (code {code})")]
+#[error("{message}{}", .code.map(|code| format!(" (code {code})")).unwrap_or_default())]
 pub(super) struct Refusal {
-    pub(super) code: i64,
+    /// None where the source said nothing, and its answer was refused here.
+    pub(super) code: Option<i64>,
     pub(super) message: String,
 }
 
@@ -42,6 +43,8 @@ pub(super) struct Refusal {
 pub(super) enum Kind {
     /// Asked too often: the same call works later.
     TooOften,
+    /// It took the source too long: fewer calls at once, or the same call later, may work.
+    TooSlow,
     /// Asked for too much at once.
     TooMuch,
     /// The method is not there.
@@ -51,12 +54,26 @@ pub(super) enum Kind {
 }
 
 impl Refusal {
+    /// An answer that is longer than is read here.
+    pub(super) fn too_long(limit: usize) -> Self {
+        let message = format!("one answer is longer than {} MiB", limit >> 20);
+        Self { code: None, message }
+    }
+
     /// Sources agree on few codes, so that the words count as well.
     pub(super) fn kind(&self) -> Kind {
         let text = self.message.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        if self.code == 429 || self.code == -32_005 || self.code == -32_029 {
+        // Before the codes: a Secateur has one code for every limit.
+        if says(&["answer is longer than"]) {
+            return Kind::TooMuch;
+        }
+        if matches!(self.code, Some(429 | -32_005 | -32_029)) {
             return Kind::TooOften;
+        }
+        // A time limit of geth and of a Secateur; elsewhere what is asked for is not there now.
+        if self.code == Some(-32_002) {
+            return Kind::TooSlow;
         }
         if says(&["rate limit", "too many requests", "capacity exceeded", "request limit"]) {
             return Kind::TooOften;
@@ -65,7 +82,10 @@ impl Refusal {
             return Kind::TooMuch;
         }
         let unknown = ["method not found", "does not exist", "not supported", "unknown method"];
-        if self.code == -32_601 || says(&unknown) || says(&["is not available", "unsupported"]) {
+        if self.code == Some(-32_601)
+            || says(&unknown)
+            || says(&["is not available", "unsupported"])
+        {
             return Kind::NoMethod;
         }
         Kind::Other
@@ -76,7 +96,7 @@ impl Refusal {
     /// Whether it is about a batch as a whole, though it came under the id of one call: geth refuses
     /// batches that are too large in this way.
     fn is_of_batch(&self) -> bool {
-        self.code == -32_600 || self.kind() == Kind::TooMuch
+        self.code == Some(-32_600) || self.kind() == Kind::TooMuch
     }
 }
 
@@ -133,7 +153,7 @@ impl Reply<'_> {
 
 impl From<RpcError> for Refusal {
     fn from(error: RpcError) -> Self {
-        Self { code: error.code, message: shown(&error.message) }
+        Self { code: Some(error.code), message: shown(&error.message) }
     }
 }
 
@@ -262,11 +282,24 @@ mod tests {
 
     #[test]
     fn refusals_are_told_apart_by_code_or_words() {
-        let kind = |code, message: &str| Refusal { code, message: message.into() }.kind();
+        let kind =
+            |code, message: &str| Refusal { code: Some(code), message: message.into() }.kind();
         assert_eq!(kind(-32_005, "limit"), Kind::TooOften);
         assert_eq!(kind(-32_000, "Rate limit reached"), Kind::TooOften);
         assert_eq!(kind(-32_003, "response too large"), Kind::TooMuch);
         assert_eq!(kind(-32_000, "the method eth_x does not exist"), Kind::NoMethod);
         assert_eq!(kind(-32_000, "finalized block not found"), Kind::Other);
+    }
+
+    /// A Secateur's code for an answer that is too long is others' code for too many requests, and its
+    /// time limit was a refused block.
+    #[test]
+    fn a_limit_of_length_is_asked_for_less_and_a_limit_of_time_is_asked_again() {
+        let kind = |code, message: &str| Refusal { code, message: message.into() }.kind();
+        let long = "the answer is longer than 167772160 bytes; ask for each receipt";
+        assert_eq!(kind(Some(-32_005), long), Kind::TooMuch);
+        assert_eq!(Refusal::too_long(256 << 20).kind(), Kind::TooMuch);
+        assert_eq!(Refusal::too_long(256 << 20).to_string(), "one answer is longer than 256 MiB");
+        assert_eq!(kind(Some(-32_002), "the request took longer"), Kind::TooSlow);
     }
 }

@@ -18,12 +18,16 @@ pub(crate) enum FollowError {
     /// A block that was refused; the source is asked for it again later.
     #[error("block {} was refused and not stored: {}", .0.height, .0.reason)]
     Block(Box<Misfit>),
+    /// A header that was refused where the two chains part. The block of its height is here, so that
+    /// only a round that ends well puts it right.
+    #[error("the header of block {} was refused: {}", .0.height, .0.reason)]
+    Header(Box<Misfit>),
     /// Nothing that waiting could put right.
     #[error("{0}")]
     Fatal(anyhow::Error),
 }
 
-/// A block that was refused.
+/// A block or a header that was refused.
 #[derive(Debug)]
 pub(crate) struct Misfit {
     pub(crate) height: Height,

@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 
 use super::FollowError;
 use super::blocks::{Found, blocks};
-use super::convert::{RawBlock, convert};
+use super::chain::probe;
+use super::convert::{RawBlock, Unfit, convert};
 use super::error::Misfit;
 use super::source::Source;
 
@@ -84,8 +85,8 @@ impl Fetcher {
                 Err(error) => chunk.end = Some(error),
                 Ok(Some(misfit)) => {
                     attempts = if chunk.blocks.len() > before { 1 } else { attempts + 1 };
-                    if attempts >= ATTEMPTS {
-                        chunk.end = Some(FollowError::Block(misfit));
+                    if attempts >= ATTEMPTS || matches!(misfit.reason, Unfit::TooLong { .. }) {
+                        chunk.end = Some(FollowError::Block(self.named(misfit).await));
                     } else {
                         tokio::time::sleep(PAUSE).await;
                     }
@@ -93,6 +94,15 @@ impl Fetcher {
             }
         }
         chunk
+    }
+
+    /// The same with the hash that the source states, where the block itself was too long to say it.
+    async fn named(&self, mut misfit: Box<Misfit>) -> Box<Misfit> {
+        if misfit.hash.is_none() && matches!(misfit.reason, Unfit::TooLong { .. }) {
+            let found = probe(&self.source, &[misfit.height]).await;
+            misfit.hash = found.ok().and_then(|found| found.into_iter().next().flatten());
+        }
+        misfit
     }
 
     /// Asks once; what does not fit is the answer.
@@ -109,17 +119,18 @@ impl Fetcher {
             let _turn = turn;
             let mut fit = Vec::with_capacity(found.len());
             for (height, raw) in heights.into_iter().zip(found) {
-                let (hash, bytes) = match &raw {
-                    Ok(raw) => (raw.stated_hash(), raw.bytes() as u64),
-                    Err(_) => (None, 0),
+                let (hash, bytes, reason) = match raw {
+                    Ok(raw) => match convert(&raw, chain_id) {
+                        Ok(block) => {
+                            fit.push(block);
+                            continue;
+                        }
+                        Err(reason) => (raw.stated_hash(), raw.bytes(), reason),
+                    },
+                    Err(lacking) => (lacking.stated_hash(), lacking.bytes, *lacking.reason),
                 };
-                match raw.and_then(|raw| convert(&raw, chain_id)) {
-                    Ok(block) => fit.push(block),
-                    Err(reason) => {
-                        let misfit = Misfit { height, hash, bytes, reason };
-                        return (fit, Some(Box::new(misfit)));
-                    }
-                }
+                let misfit = Misfit { height, hash, bytes: bytes as u64, reason };
+                return (fit, Some(Box::new(misfit)));
             }
             (fit, None)
         });

@@ -18,7 +18,7 @@ use super::progress::Catching;
 use super::reorg::{self, Outcome};
 use super::source::Source;
 use super::teller::Teller;
-use super::{FollowError, RefusedBlock};
+use super::{FollowError, RefusedBlock, RefusedPart};
 use crate::config::{Follow, Start};
 use crate::error::NodeError;
 
@@ -109,12 +109,13 @@ impl Follower {
     }
 
     fn tell(&self, error: FollowError) {
-        let misfit = match error {
-            FollowError::Block(misfit) => *misfit,
+        let (part, misfit) = match error {
+            FollowError::Block(misfit) => (RefusedPart::Whole, *misfit),
+            FollowError::Header(misfit) => (RefusedPart::Header, *misfit),
             error => return self.teller.deeper_trouble(&error.to_string()),
         };
         let Misfit { height, hash, bytes, reason } = misfit;
-        let block = RefusedBlock { height, hash, bytes, reason: reason.to_string() };
+        let block = RefusedBlock { part, height, hash, bytes, reason: reason.to_string() };
         self.teller.refused(block, self.fetcher.source.name());
     }
 

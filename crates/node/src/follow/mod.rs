@@ -47,7 +47,7 @@ use error::FollowError;
 use follower::Follower;
 use identity::Identity;
 use source::Source;
-pub(crate) use standing::{RefusedBlock, Standing};
+pub(crate) use standing::{RefusedBlock, RefusedPart, Standing};
 use teller::Teller;
 
 use crate::config::Follow;

@@ -11,7 +11,7 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use super::FollowError;
 use super::backoff::Backoff;
 use super::client::{Client, Failure};
-use super::envelope::{self, Answer, Call, Kind, Nonsense};
+use super::envelope::{self, Answer, Call, Kind, Nonsense, Refusal};
 use super::teller::Teller;
 use crate::config::Follow;
 
@@ -111,6 +111,10 @@ impl Source {
                     {
                         most = piece.len().div_ceil(2).min(most);
                     }
+                    // The same would come again. What it means is for the caller to say.
+                    Err(Failure::TooLong { limit }) => {
+                        place(&mut answers, piece, vec![Err(Refusal::too_long(limit))]);
+                    }
                     Err(Failure::Rejected { reason }) if piece.len() > 1 => {
                         self.shrink(piece.len(), &reason);
                     }
@@ -137,7 +141,7 @@ impl Source {
         match take_apart(body, count, batched).await? {
             Ok(answers) => Ok(answers),
             Err(Nonsense::Batch(refusal)) => match refusal.kind() {
-                Kind::TooOften => Err(Failure::transient(refusal.to_string())),
+                Kind::TooOften | Kind::TooSlow => Err(Failure::transient(refusal.to_string())),
                 _ => Err(Failure::Rejected { reason: refusal.to_string() }),
             },
             Err(nonsense) => Err(Failure::transient(nonsense.to_string())),
@@ -158,9 +162,7 @@ impl Source {
         self.interrupted.store(true, Ordering::Relaxed);
         let (reason, pause) = match failure {
             Failure::Transient { reason, pause } => (reason, pause),
-            Failure::TooLong { limit } => {
-                (format!("one answer is longer than {} MiB", limit >> 20), None)
-            }
+            Failure::TooLong { limit } => (Refusal::too_long(limit).to_string(), None),
             Failure::Rejected { reason } => {
                 // A single call is refused as well, so that the batch was not at fault.
                 self.per_request.store(self.most_calls, Ordering::Relaxed);
@@ -187,16 +189,18 @@ fn missing(answers: &[Option<Answer>]) -> Vec<usize> {
 fn place(answers: &mut [Option<Answer>], piece: &[usize], found: Vec<Answer>) -> Option<Failure> {
     let mut failed = None;
     for (index, answer) in piece.iter().zip(found) {
-        match &answer {
-            Err(refusal) if refusal.kind() == Kind::TooOften => {
-                failed = Some(Failure::transient(refusal.to_string()));
-                continue;
+        if let Err(refusal) = &answer {
+            match refusal.kind() {
+                Kind::TooMuch | Kind::TooSlow if piece.len() > 1 => {
+                    failed = failed.or(Some(Failure::TooLong { limit: 0 }));
+                    continue;
+                }
+                Kind::TooOften | Kind::TooSlow => {
+                    failed = Some(Failure::transient(refusal.to_string()));
+                    continue;
+                }
+                _ => {}
             }
-            Err(refusal) if refusal.kind() == Kind::TooMuch && piece.len() > 1 => {
-                failed = failed.or(Some(Failure::TooLong { limit: 0 }));
-                continue;
-            }
-            _ => {}
         }
         if let Some(place) = answers.get_mut(*index) {
             *place = Some(answer);

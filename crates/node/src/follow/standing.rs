@@ -26,7 +26,7 @@ pub(crate) struct Standing {
     pub(crate) source_is_behind: bool,
     /// What is wrong with the source at the moment.
     pub(crate) trouble: Option<String>,
-    /// The block that cannot be stored.
+    /// The block that cannot be stored, or the header where two chains part that cannot be believed.
     pub(crate) refused: Option<RefusedBlock>,
     /// When the source last answered anything.
     pub(crate) heard: Option<Instant>,
@@ -38,9 +38,19 @@ pub(crate) struct Standing {
     pub(crate) block_millis: Option<u64>,
 }
 
-/// A block of the source that cannot be stored.
+/// What of a block was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RefusedPart {
+    /// The block as a whole.
+    Whole,
+    /// Its header, while it was looked for where the source's chain and ours part.
+    Header,
+}
+
+/// A block of the source that cannot be stored or believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RefusedBlock {
+    pub(crate) part: RefusedPart,
     pub(crate) height: Height,
     /// As the source states it, if it states one.
     pub(crate) hash: Option<BlockHash>,
@@ -55,9 +65,10 @@ impl Standing {
         poll.saturating_mul(MISSED_POLLS).saturating_add(timeout)
     }
 
-    /// Whether everything that the source has is here, as far as it can be known now.
+    /// Whether everything that the source has is here, as far as it can be known now. A refused block
+    /// or header is not, whatever the heights say.
     pub(crate) fn is_caught_up(&self, now: Instant) -> bool {
-        self.caught_up && !self.source_is_behind && !self.is_stale(now)
+        self.caught_up && !self.source_is_behind && self.refused.is_none() && !self.is_stale(now)
     }
 
     /// Whether the source's newest block has not been known for too long.

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use secateur_core::Height;
+use secateur_core::{Height, format_bytes};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{RefusedBlock, Standing};
+use super::{RefusedBlock, RefusedPart, Standing};
 
 /// The same trouble is logged again after so long.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
+/// A source that names only lower heads for so long no longer has a block that was refused. One of
+/// several machines behind an address may be behind for a while.
+const GONE_AFTER: Duration = Duration::from_mins(1);
 
 /// What is wrong, by what puts it right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +32,20 @@ struct Told {
     /// What was logged last, and when.
     logged: Option<(String, Instant)>,
     /// The block that cannot be stored: only a head at or above it puts that right, or a source that
-    /// no longer has it.
+    /// no longer has it. Of a header that cannot be believed, only a round that ends well does.
     refused: Option<RefusedBlock>,
+    /// Since when the source has named only heads below it.
+    below: Option<Instant>,
     /// The first newest block that the source named, and its timestamp.
     first_head: Option<(Height, u64)>,
+}
+
+impl Told {
+    /// Whether a block was refused as a whole, and is such a one.
+    fn refuses_whole(&self, is_such: impl FnOnce(&RefusedBlock) -> bool) -> bool {
+        let whole = self.refused.as_ref().filter(|block| block.part == RefusedPart::Whole);
+        whole.is_some_and(is_such)
+    }
 }
 
 /// Tells.
@@ -95,9 +108,9 @@ impl Teller {
             return;
         }
         let hash = block.hash.map_or_else(|| "unknown".into(), |hash| hash.to_string());
-        let RefusedBlock { height: number, bytes, .. } = block;
-        tracing::warn!(number, hash, bytes, source, "{}", told_of(&block));
-        told.refused = Some(block);
+        let (number, size) = (block.height, format_bytes(block.bytes));
+        tracing::warn!(number, hash, size, source, "{}", told_of(&block));
+        (told.refused, told.below) = (Some(block), None);
         self.show(&told);
     }
 
@@ -115,7 +128,7 @@ impl Teller {
     /// Blocks up to here are durable.
     pub(super) fn reached(&self, head: Height) {
         let mut told = self.told.lock();
-        if told.refused.as_ref().is_some_and(|block| block.height <= head) {
+        if told.refuses_whole(|block| block.height <= head) {
             told.refused = None;
             self.over(&told);
         }
@@ -123,7 +136,11 @@ impl Teller {
 
     /// A round ended well. A block that was refused is refused still.
     pub(super) fn well(&self) {
-        self.clear(|_| true);
+        let mut told = self.told.lock();
+        let header = told.refused.take_if(|block| block.part == RefusedPart::Header);
+        if told.wrong.take().is_some() || header.is_some() {
+            self.over(&told);
+        }
     }
 
     fn clear(&self, what: impl Fn(Wrong) -> bool) {
@@ -177,10 +194,12 @@ impl Teller {
             (standing.source_head, standing.caught_up) = (Some(head), caught_up);
         });
         let mut told = self.told.lock();
+        let is_below = told.refuses_whole(|block| head < block.height);
+        told.below = is_below.then(|| told.below.unwrap_or_else(Instant::now));
         // It took the block back, or the block is here after all.
-        let is_gone = |block: &RefusedBlock| head < block.height || ours >= Some(block.height);
-        if told.refused.as_ref().is_some_and(is_gone) {
-            told.refused = None;
+        let is_gone = told.below.is_some_and(|since| since.elapsed() >= GONE_AFTER);
+        if is_gone || told.refuses_whole(|block| ours >= Some(block.height)) {
+            (told.refused, told.below) = (None, None);
             self.over(&told);
         }
     }
@@ -216,7 +235,11 @@ impl Teller {
 }
 
 fn told_of(block: &RefusedBlock) -> String {
-    format!("block {} was refused and not stored: {}", block.height, block.reason)
+    let RefusedBlock { part, height, reason, .. } = block;
+    match part {
+        RefusedPart::Whole => format!("block {height} was refused and not stored: {reason}"),
+        RefusedPart::Header => format!("the header of block {height} was refused: {reason}"),
+    }
 }
 
 #[cfg(test)]
@@ -232,7 +255,8 @@ mod tests {
 
     fn refused(height: Height) -> RefusedBlock {
         let hash = Some(BlockHash([7; 32]));
-        RefusedBlock { height, hash, bytes: 9_000_000, reason: "it is too long".into() }
+        let part = RefusedPart::Whole;
+        RefusedBlock { part, height, hash, bytes: 9_000_000, reason: "it is too long".into() }
     }
 
     #[test]
@@ -270,8 +294,50 @@ mod tests {
         teller.reached(12);
         assert_eq!((block(), standing.borrow().trouble.clone()), (None, None));
         teller.refused(refused(12), "here");
+        teller.source_head(12, Some(12));
+        assert_eq!(block(), None, "it is here after all");
+    }
+
+    /// A source that briefly named a lower head, as one of several machines behind an address does,
+    /// was the end of the trouble.
+    #[test]
+    fn a_source_no_longer_has_a_refused_block_when_it_was_below_it_for_a_minute() {
+        let (teller, standing) = teller();
+        let is_refused = || standing.borrow().refused.is_some();
+        let goes_back = |by| {
+            let mut told = teller.told.lock();
+            told.below = told.below.and_then(|since| since.checked_sub(by));
+        };
+        teller.refused(refused(12), "here");
         teller.source_head(11, Some(11));
-        assert_eq!(block(), None, "the source no longer has it");
+        assert!(is_refused());
+        goes_back(GONE_AFTER / 2);
+        teller.source_head(20, Some(11));
+        teller.source_head(11, Some(11));
+        goes_back(GONE_AFTER / 2);
+        teller.source_head(11, Some(11));
+        assert!(is_refused(), "it had it meanwhile");
+        goes_back(GONE_AFTER);
+        teller.source_head(11, Some(11));
+        assert!(!is_refused());
+    }
+
+    /// The head that the source named was taken for the end of the trouble in each round, because a
+    /// block of that height is here.
+    #[test]
+    fn a_refused_header_is_trouble_until_a_round_ends_well() {
+        let (teller, standing) = teller();
+        let block = RefusedBlock { part: RefusedPart::Header, ..refused(12) };
+        teller.refused(block.clone(), "here");
+        teller.source_head(20, Some(20));
+        teller.source_head(11, Some(20));
+        teller.reached(20);
+        teller.answered();
+        assert_eq!(standing.borrow().refused, Some(block));
+        assert!(!standing.borrow().is_caught_up(Instant::now()));
+        assert!(standing.borrow().trouble.as_ref().unwrap().starts_with("the header of block 12"));
+        teller.well();
+        assert_eq!((&standing.borrow().refused, &standing.borrow().trouble), (&None, &None));
     }
 
     /// Groups that were handed in before the disk was full become durable while it is full.

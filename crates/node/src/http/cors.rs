@@ -44,7 +44,10 @@ impl Origins {
                     "`{origin}` is not an origin: https://host, http://host:port or * is wanted"
                 ));
             }
-            origins.named.push(origin.to_ascii_lowercase());
+            let origin = origin.to_ascii_lowercase();
+            // Browsers leave out the port that a scheme has anyway.
+            let usual = if scheme == Some("https") { ":443" } else { ":80" };
+            origins.named.push(origin.strip_suffix(usual).unwrap_or(&origin).to_owned());
         }
         Ok(origins)
     }
@@ -123,6 +126,19 @@ mod tests {
         }
         assert!(any.preflight(&Method::GET, &asked("https://a.example")).is_none());
         assert!(any.preflight(&Method::OPTIONS, &HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn an_origin_with_the_port_of_its_scheme_is_the_one_without_it() {
+        let named = |text| Origins::parse(text).unwrap().named;
+        assert_eq!(named("https://a.example:443"), ["https://a.example"]);
+        assert_eq!(
+            named("HTTP://A.example:80, http://[::1]:80"),
+            ["http://a.example", "http://[::1]"]
+        );
+        for kept in ["https://a.example:80", "http://a.example:443", "http://a.example:8080"] {
+            assert_eq!(named(kept), [kept]);
+        }
     }
 
     #[test]

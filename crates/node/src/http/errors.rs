@@ -19,11 +19,24 @@ pub(super) struct Refusal {
     code: &'static str,
     error: String,
     details: Map<String, Value>,
+    /// Whether the same request may be answered a little later.
+    is_retryable: bool,
 }
 
 impl Refusal {
     fn new(status: StatusCode, code: &'static str, error: impl Into<String>) -> Self {
-        Self { status, code, error: error.into(), details: Map::new() }
+        let is_retryable = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::INSUFFICIENT_STORAGE
+        );
+        Self { status, code, error: error.into(), details: Map::new(), is_retryable }
+    }
+
+    /// One that says to ask again later.
+    fn for_now(self) -> Self {
+        Self { is_retryable: true, ..self }
     }
 
     fn with(mut self, name: &str, value: Value) -> Self {
@@ -86,15 +99,6 @@ impl Refusal {
     pub(super) fn into_parts(self) -> (StatusCode, String, Map<String, Value>) {
         (self.status, self.error, self.details)
     }
-
-    fn is_retryable(&self) -> bool {
-        matches!(
-            self.status,
-            StatusCode::TOO_MANY_REQUESTS
-                | StatusCode::SERVICE_UNAVAILABLE
-                | StatusCode::INSUFFICIENT_STORAGE
-        )
-    }
 }
 
 impl From<ApiError> for Refusal {
@@ -117,9 +121,10 @@ impl From<ApiError> for Refusal {
                 say(StatusCode::UNAUTHORIZED, "unauthenticated")
             }
             ApiError::Forbidden => say(StatusCode::FORBIDDEN, "forbidden"),
-            ApiError::Archive(_)
-            | ApiError::ArchiveSilent { .. }
-            | ApiError::ArchiveBusy { .. } => say(StatusCode::BAD_GATEWAY, "archive"),
+            ApiError::Archive(_) => say(StatusCode::BAD_GATEWAY, "archive"),
+            ApiError::ArchiveSilent { .. } | ApiError::ArchiveBusy { .. } => {
+                say(StatusCode::BAD_GATEWAY, "archive").for_now()
+            }
             ApiError::NoBlobs => say(StatusCode::NOT_FOUND, "no_blobs"),
             ApiError::Blobs(error) => of_blobs(error),
             ApiError::Overloaded => say(StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
@@ -171,7 +176,6 @@ fn of_blobs(error: &SidecarError) -> Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let retryable = self.is_retryable();
         let mut body = Map::new();
         body.insert("error".into(), self.error.into());
         body.insert("code".into(), self.code.into());
@@ -181,7 +185,7 @@ impl IntoResponse for Refusal {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"secateur\""));
         }
-        if retryable {
+        if self.is_retryable {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
@@ -220,8 +224,16 @@ mod tests {
             (ApiError::Timeout, 503, "timeout"),
             (ApiError::DiskFull(text()), 507, "disk_full"),
             (ApiError::Internal(text()), 500, "internal"),
+            (ApiError::Archive(text()), 502, "archive"),
+            (ApiError::ArchiveBusy { provider: text(), asking: 4 }, 502, "archive"),
+            (
+                ApiError::ArchiveSilent { provider: text(), what: text(), asked: true },
+                502,
+                "archive",
+            ),
         ] {
-            let retryable = matches!(status, 429 | 503 | 507);
+            let says_so = error.to_string().ends_with("ask again later");
+            let retryable = matches!(status, 429 | 503 | 507) || says_so;
             let (found, body, response) = read(error).await;
             assert_eq!((found, &body["code"]), (status, &json!(code)));
             assert_eq!(response.headers().contains_key(RETRY_AFTER), retryable, "{code}");

@@ -8,14 +8,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use parking_lot::Mutex;
-use secateur_core::Height;
+use secateur_core::{Height, format_bytes};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::v1::Answer;
 use super::{App, answers};
-use crate::follow::Standing;
+use crate::follow::{RefusedPart, Standing};
 use crate::service::{Node, Pressing};
+use crate::ui::words::span;
 
 /// A follower that is behind and brings no block for so long is stuck.
 const STUCK: Duration = Duration::from_mins(2);
@@ -55,6 +56,8 @@ impl Progress {
 struct Readiness {
     ready: bool,
     reasons: Vec<Cow<'static, str>>,
+    /// What makes a node no less useful now and is to be looked at all the same.
+    warnings: Vec<&'static str>,
     /// How the budget of the history stands: steady, draining, blocked or emergency.
     budget: &'static str,
     head: Option<Height>,
@@ -119,8 +122,8 @@ fn follower(standing: &Standing, now: Instant, source: &str) -> Vec<Cow<'static,
     }
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     if let Some(silence) = standing.silence(now) {
-        let seconds = silence.as_secs();
-        reasons.push(format!("{source} has not answered for {seconds} s").into());
+        let silence = span(silence.as_secs());
+        reasons.push(format!("{source} has not answered for {silence}").into());
     } else if standing.source_head.is_none() {
         reasons.push(format!("{source} has not said where it is yet").into());
     }
@@ -128,17 +131,35 @@ fn follower(standing: &Standing, now: Instant, source: &str) -> Vec<Cow<'static,
         reasons.push(format!("{source} ends below what is final here").into());
     }
     if let Some(block) = &standing.refused {
-        let (height, bytes) = (block.height, block.bytes);
+        let (height, size) = (block.height, format_bytes(block.bytes));
         let hash = block.hash.map_or_else(String::new, |hash| format!(", {hash}"));
-        let reason = format!(
-            "block {height} of {source} was refused and is not stored ({bytes} bytes{hash}); the log \
-             says why"
-        );
-        reasons.push(reason.into());
+        let what = match block.part {
+            RefusedPart::Whole => {
+                format!("block {height} of {source} was refused and is not stored")
+            }
+            RefusedPart::Header => format!(
+                "the header of block {height} of {source} was refused, so that it is not known where \
+                 its chain parts from the one here"
+            ),
+        };
+        reasons.push(format!("{what} ({size}{hash}); the log says why").into());
     } else if standing.trouble.is_some() {
         reasons.push(format!("{source} is in trouble; the log says which").into());
     }
     reasons
+}
+
+/// What is said of a budget that presses and is in no emergency. The node answers all that it did, and
+/// takes blocks; who would let it go must be able to reach it.
+fn pressing_warning(pressing: Pressing) -> Option<&'static str> {
+    match pressing {
+        Pressing::Draining => Some("the budget of the history is draining"),
+        Pressing::Blocked => {
+            Some("a hold stops a prune that is due; `secateur status` says which, and what helps")
+        }
+        // An emergency is a reason.
+        Pressing::Steady | Pressing::Emergency => None,
+    }
 }
 
 /// The reasons name no cause: this route is open, and causes name files and addresses.
@@ -182,6 +203,7 @@ fn judge(
     Readiness {
         ready: reasons.is_empty(),
         reasons,
+        warnings: pressing_warning(stores.pressing).into_iter().collect(),
         budget: stores.pressing.name(),
         head,
         following: standing.following,
@@ -249,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emergency_of_the_budget_is_a_reason_and_draining_is_told_without_one() {
+    fn an_emergency_of_the_budget_is_a_reason_and_draining_or_a_hold_is_a_warning() {
         let alone = Standing::default();
         let ask = |pressing| {
             let stores = Stores { pressing, ..SOUND };
@@ -257,13 +279,17 @@ mod tests {
         };
         let emergency = ask(Pressing::Emergency);
         assert!(!emergency.ready && emergency.reasons[0].contains("emergency"), "{emergency:?}");
-        for (pressing, name) in [
-            (Pressing::Steady, "steady"),
-            (Pressing::Draining, "draining"),
-            (Pressing::Blocked, "blocked"),
+        assert_eq!(emergency.warnings, [""; 0]);
+        for (pressing, name, words) in [
+            (Pressing::Steady, "steady", None),
+            (Pressing::Draining, "draining", Some("draining")),
+            (Pressing::Blocked, "blocked", Some("a hold stops a prune")),
         ] {
             let answer = ask(pressing);
             assert!(answer.ready && answer.budget == name, "{answer:?}");
+            let warning = answer.warnings.first();
+            assert_eq!(warning.is_some(), words.is_some(), "{answer:?}");
+            assert!(words.is_none_or(|words| warning.unwrap().contains(words)), "{answer:?}");
         }
     }
 
@@ -302,12 +328,13 @@ mod tests {
         assert_eq!((soon.ready, soon.caught_up, soon.lag_blocks), (true, Some(true), Some(0)));
         let late = ask(Duration::from_secs(100));
         assert_eq!((late.ready, late.caught_up, late.lag_blocks), (false, Some(false), Some(50)));
-        assert_eq!(late.reasons, ["the source has not answered for 100 s"]);
+        assert_eq!(late.reasons, ["the source has not answered for 1 min 40 s"]);
     }
 
     #[test]
     fn readiness_names_the_block_that_was_refused_and_not_why() {
         let block = RefusedBlock {
+            part: RefusedPart::Whole,
             height: 2,
             hash: Some(BlockHash([0xab; 32])),
             bytes: 21_000_000,
@@ -322,10 +349,18 @@ mod tests {
             judge(SOUND, false, Some(1), resting(Duration::ZERO), &standing, &Standing::default());
         assert_eq!((answer.ready, answer.refused_block), (false, Some(2)));
         let reason = &answer.reasons[0];
-        for part in ["block 2 of the source was refused", "21000000 bytes", "0xabab"] {
+        for part in ["block 2 of the source was refused", "20.0 MiB", "0xabab"] {
             assert!(reason.contains(part), "no {part} in {reason}");
         }
         assert!(!serde_json::to_string(&answer).unwrap().contains("secret"), "{answer:?}");
+        // A header of a block that is here is refused by a node that has all heights of its source.
+        let block = standing.refused.clone();
+        let block = block.map(|block| RefusedBlock { part: RefusedPart::Header, ..block });
+        let standing = Standing { refused: block, ..following(Some(9), true) };
+        let answer =
+            judge(SOUND, false, Some(9), resting(Duration::ZERO), &standing, &Standing::default());
+        assert_eq!((answer.ready, answer.caught_up), (false, Some(false)));
+        assert!(answer.reasons[0].contains("header of block 2 of the source"), "{answer:?}");
     }
 
     #[test]

@@ -116,7 +116,10 @@ fn other(route: &Route<App>, status: u16) -> Value {
         404 => "Not known.",
         408 => "The body did not arrive in time.",
         410 => "Pruned: it was here and was cut.",
-        502 => "The archive cannot be read, or gives what it must not; that is never served.",
+        502 => {
+            "The archive cannot be read or does not answer (`retry-after` then says when to ask again), \
+             or gives what it must not; that is never served."
+        }
         413 => "The body is too large.",
         415 => "The body is not JSON.",
         421 => "The request was sent to another name than this node's.",

@@ -23,6 +23,7 @@ const ALIVE: Fields = &[("alive", "bool"), ("version", "text")];
 const READY: Fields = &[
     ("ready", "bool"),
     ("reasons", "[text]"),
+    ("warnings", "[text]"),
     ("budget", "text"),
     ("head", "int?"),
     ("following", "bool"),

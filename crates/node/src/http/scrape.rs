@@ -26,8 +26,10 @@ use crate::service::{ApiError, Node};
 
 /// A scrape waits no longer for the status; it then tells only what was counted.
 const STATUS: Duration = Duration::from_secs(5);
-/// How old the number of due blocks may be before it is counted again.
+/// How old the number of due blocks may be before it is counted again: so long, and so many times as
+/// long as counting took, so that scrapes cost no more than a small part of the time.
 const FRESH: Duration = Duration::from_secs(10);
+const COUNTING_PAUSES: u32 = 50;
 /// A scrape waits so long for that; a plan of very many blocks takes longer, and the next scrape
 /// finds its result.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -41,7 +43,8 @@ pub(super) struct PastDue {
 #[derive(Debug, Default)]
 struct Shared {
     blocks: AtomicU64,
-    counted: Mutex<Option<Instant>>,
+    /// When the number grows old.
+    fresh_until: Mutex<Option<Instant>>,
     counting: AtomicBool,
 }
 
@@ -61,22 +64,24 @@ impl PastDue {
             return Some(0);
         }
         let shared = &self.shared;
-        let fresh = shared.counted.lock().is_some_and(|counted| counted.elapsed() < FRESH);
+        let fresh = shared.fresh_until.lock().is_some_and(|until| Instant::now() < until);
         if !fresh && !shared.counting.swap(true, Ordering::AcqRel) {
             let counting = Counting(Arc::clone(shared));
             let asked = node.ask(move |store| {
                 // Kept until the count ends, not until whoever waits for it has gone.
                 let Counting(shared) = &counting;
+                let began = Instant::now();
                 let plan = store.prune_plan()?;
                 shared.blocks.store(plan.totals.blocks, Ordering::Release);
-                *shared.counted.lock() = Some(Instant::now());
+                let pause = FRESH.max(began.elapsed().saturating_mul(COUNTING_PAUSES));
+                *shared.fresh_until.lock() = Some(Instant::now() + pause);
                 Ok(())
             });
             if let Ok(Err(error)) = timeout(PATIENCE, asked).await {
                 tracing::warn!(%error, "blocks that are due cannot be counted");
             }
         }
-        let known = shared.counted.lock().is_some();
+        let known = shared.fresh_until.lock().is_some();
         known.then(|| shared.blocks.load(Ordering::Acquire))
     }
 }

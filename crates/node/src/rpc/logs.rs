@@ -15,6 +15,7 @@ use secateur_core::{BlockHash, Height, Segment};
 use secateur_store::Heights;
 use tokio::time::Instant;
 
+use super::Space;
 use super::blocks::{Found, height_in, not_evm, payload, record_at};
 use super::errors::{PRUNED, RpcError, SERVER, honest};
 use super::methods::render;
@@ -30,21 +31,21 @@ const STEP_BLOCKS: u64 = 128;
 const ATTEMPTS: u32 = 4;
 /// Blocks from the archive that one scan looks at: each frame of them is a request of its own.
 const ARCHIVED_BLOCKS: u64 = 1_000;
-/// About what a log takes as JSON besides its data and topics.
+/// What a log takes as JSON besides its data and topics, or somewhat less than this.
 const LOG_BYTES: usize = 512;
 /// What a topic takes.
 const TOPIC_BYTES: usize = 69;
 
-/// Answers as JSON of at most `room` bytes; None if that is not enough.
+/// Answers as JSON that fits the space.
 pub(super) async fn answer(
     node: &Arc<Node>,
     filter: Filter,
     deadline: Instant,
-    room: usize,
+    space: Space,
 ) -> Result<Option<Vec<u8>>, RpcError> {
     let filter = Arc::new(Sieve::new(filter));
     for _ in 0..ATTEMPTS {
-        let mut scan = Scan::new(Arc::clone(&filter), deadline, room, node.rooms.empty());
+        let mut scan = Scan::new(Arc::clone(&filter), deadline, space, node.rooms.empty());
         loop {
             let asked = Arc::clone(node);
             let step = node.ask(move |_| Ok(scan.step(&asked))).await??;
@@ -104,7 +105,7 @@ struct Range {
 struct Scan {
     sieve: Arc<Sieve>,
     deadline: Instant,
-    room: usize,
+    space: Space,
     /// None until the first step has resolved it.
     range: Option<Range>,
     /// Where the range begins; None for a block that was named by its hash.
@@ -120,7 +121,7 @@ struct Scan {
 enum Step {
     /// There is more to do.
     On(Box<Scan>),
-    /// The answer; None if it is too long.
+    /// The answer; None if it is too long, which a scan notices before.
     Done(Option<Vec<u8>>),
     /// The chain changed; begin anew.
     Moved,
@@ -129,14 +130,13 @@ enum Step {
 /// What looking at one block came to.
 enum Looked {
     Taken,
-    TooLong,
     Moved,
 }
 
 impl Scan {
-    fn new(sieve: Arc<Sieve>, deadline: Instant, room: usize, held: Room) -> Self {
+    fn new(sieve: Arc<Sieve>, deadline: Instant, space: Space, held: Room) -> Self {
         let (range, first, stands_on, found, bytes) = (None, None, None, Vec::new(), 0);
-        Self { sieve, deadline, room, range, first, stands_on, found, bytes, held }
+        Self { sieve, deadline, space, range, first, stands_on, found, bytes, held }
     }
 
     /// Looks at some blocks more, or says what the scan came to.
@@ -170,11 +170,10 @@ impl Scan {
             }
             match self.look_at(node, &record)? {
                 Looked::Taken => self.stands_on = Some(record.meta().hash),
-                Looked::TooLong => return Ok(Step::Done(None)),
                 Looked::Moved => return Ok(Step::Moved),
             }
             if range.next == range.last {
-                return Ok(Step::Done(render(&self.found, self.room)?));
+                return Ok(Step::Done(render(&self.found, self.space.left)?));
             }
             range.next += 1;
         }
@@ -187,8 +186,7 @@ impl Scan {
             return Err(RpcError::new(SERVER, "unknown block"));
         };
         match self.look_at(node, &record)? {
-            Looked::Taken => Ok(Step::Done(render(&self.found, self.room)?)),
-            Looked::TooLong => Ok(Step::Done(None)),
+            Looked::Taken => Ok(Step::Done(render(&self.found, self.space.left)?)),
             Looked::Moved => Ok(Step::Moved),
         }
     }
@@ -218,29 +216,42 @@ impl Scan {
                 log_index += 1;
             }
             self.check_results(node, meta.height)?;
-            if self.bytes > self.room {
-                return Ok(Looked::TooLong);
+            if self.bytes > self.space.left {
+                return Err(self.too_long(meta.height));
             }
             self.held.grow(self.bytes)?;
         }
         Ok(Looked::Taken)
     }
 
-    /// Refuses more results than are returned at once, and names the largest range from the same
-    /// beginning that would have been answered.
+    /// Refuses more results than are returned at once.
     fn check_results(&self, node: &Node, height: Height) -> Result<(), RpcError> {
         let most = node.limits.log_results;
         if self.found.len() <= most {
             return Ok(());
         }
-        let fits = self.first.filter(|first| *first < height).map(|first| (first, height - 1));
-        let advice = match fits {
-            Some((first, last)) => format!("ask for {first:#x} to {last:#x}, or name"),
-            None => "name".to_owned(),
-        };
-        Err(RpcError::limit(format!(
-            "the query has more than {most} results; {advice} addresses and topics"
-        )))
+        let advice = self.advice(height);
+        Err(RpcError::limit(format!("the query has more than {most} results; {advice}")))
+    }
+
+    /// Refuses results that take more bytes than one answer may.
+    fn too_long(&self, height: Height) -> RpcError {
+        let advice = self.advice(height);
+        // A range fits even beside the other answers of its body; one block may fit alone.
+        let is_range = self.first.is_some_and(|first| first < height);
+        let is_shared = self.space.is_shared && !is_range;
+        Space { is_shared, ..self.space }.too_long(&advice)
+    }
+
+    /// What to ask instead where the logs of a block are too much: the largest range from the same
+    /// beginning that would have been answered, or fewer logs.
+    fn advice(&self, height: Height) -> String {
+        match self.first.filter(|first| *first < height) {
+            Some(first) => {
+                format!("ask for {first:#x} to {:#x}, or name addresses and topics", height - 1)
+            }
+            None => "name addresses and topics".to_owned(),
+        }
     }
 }
 
@@ -344,7 +355,8 @@ mod tests {
         let filter = Filter { blocks, addresses: HashSet::new(), topics: Vec::new() };
         let deadline = Instant::now() + Duration::from_mins(1);
         let held = bench.node.rooms.empty();
-        let scan = Scan::new(Arc::new(Sieve::new(filter)), deadline, usize::MAX, held);
+        let space = Space { left: usize::MAX, most: usize::MAX, is_shared: false };
+        let scan = Scan::new(Arc::new(Sieve::new(filter)), deadline, space, held);
         match scan.step(&bench.node) {
             Ok(Step::On(scan)) => *scan,
             _ => panic!("there is more to do"),

@@ -15,7 +15,7 @@ use super::blocks::{block_at, load, record_at, retry, transaction_at};
 use super::errors::{NO_METHOD, RpcError, SERVER};
 use super::params::{At, Filter, Params, quantity};
 use super::receipts::{Wanted, of_block};
-use super::{blobs, logs};
+use super::{Space, blobs, logs};
 use crate::service::Node;
 
 /// What the node calls itself.
@@ -42,6 +42,21 @@ pub(super) enum Question {
     UncleCount(At),
     Logs(Filter),
     Blobs(Vec<VersionedHash>),
+}
+
+impl Question {
+    /// What to ask instead, where the answer is too long.
+    pub(super) const fn advice(&self) -> &'static str {
+        match self {
+            Self::Receipts(_) => "ask for each receipt with eth_getTransactionReceipt",
+            Self::Block { full: true, .. } => {
+                "ask for the block without its transactions, and for each with \
+                 eth_getTransactionByHash"
+            }
+            Self::Blobs(_) => "ask for fewer blobs",
+            _ => "ask for less",
+        }
+    }
 }
 
 /// Understands a call, or says why not.
@@ -101,15 +116,16 @@ pub(super) fn read(method: &str, params: Option<&RawValue>) -> Result<Question, 
     }
 }
 
-/// Answers a question as JSON of at most `room` bytes; None if that is not enough.
+/// Answers a question as JSON that fits the space; None if that is not enough.
 pub(super) async fn answer(
     node: &Arc<Node>,
     question: Question,
     deadline: Instant,
-    room: usize,
+    space: Space,
 ) -> Result<Option<Vec<u8>>, RpcError> {
+    let room = space.left;
     if let Question::Logs(filter) = question {
-        return logs::answer(node, filter, deadline, room).await;
+        return logs::answer(node, filter, deadline, space).await;
     }
     if let Question::Blobs(hashes) = question {
         return blobs::answer(node, hashes, room).await;

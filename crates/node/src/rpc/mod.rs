@@ -31,12 +31,13 @@ use tokio::time::Instant;
 
 pub(crate) use cache::Cache;
 
-use crate::service::{ApiError, Node, Room, until};
+use crate::service::{ApiError, Due, Node, Room, until};
 use envelope::{Body, Frame};
 use errors::RpcError;
 
-/// One body's answer is no longer than this, however many calls it holds. The receipts of one full
-/// block can be 80 MB of JSON, and there is no way to ask for them in pieces.
+/// One body's answer is no longer than this, however many calls it holds, nor than all answers under
+/// way may be together. The receipts of the longest block there may be are about 256 MB of JSON: they
+/// are asked for one by one.
 const MAX_ANSWER_BYTES: usize = 160 << 20;
 
 /// Answers the body of one POST: a call or a batch. None means that there is nothing to say.
@@ -47,8 +48,8 @@ pub(crate) async fn answer(node: &Arc<Node>, body: &[u8]) -> Option<Bytes> {
 async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Option<Bytes> {
     let mut desk = Desk {
         node,
-        deadline: Instant::now() + node.limits.timeout,
-        most_bytes,
+        due: Due::at(Instant::now() + node.limits.timeout),
+        most_bytes: most_bytes.min(node.rooms.bytes()),
         full: false,
         room: node.rooms.empty(),
         out: Vec::new(),
@@ -77,7 +78,7 @@ async fn answer_within(node: &Arc<Node>, body: &[u8], most_bytes: usize) -> Opti
 /// Answers the calls of one body in their order, inside one time and one size.
 struct Desk<'a> {
     node: &'a Arc<Node>,
-    deadline: Instant,
+    due: Due,
     most_bytes: usize,
     /// An answer did not fit any more; no later one is tried.
     full: bool,
@@ -109,28 +110,54 @@ impl Desk<'_> {
     }
 
     async fn answer(&mut self, question: methods::Question) -> Result<Vec<u8>, RpcError> {
-        let room = self.most_bytes.saturating_sub(self.out.len());
+        let (most, advice) = (self.most_bytes, question.advice());
+        let space = Space {
+            left: most.saturating_sub(self.out.len()),
+            most,
+            // A batch begins with its bracket.
+            is_shared: self.out.len() > 1,
+        };
         if self.full {
-            return Err(too_large(self.most_bytes));
+            return Err(space.too_long(advice));
         }
-        if Instant::now() >= self.deadline {
+        let at = self.due.at;
+        if Instant::now() >= at {
             return Err(ApiError::Timeout.into());
         }
-        let answering = methods::answer(self.node, question, self.deadline, room);
-        let answering = until(self.deadline, answering);
-        let answer = match tokio::time::timeout_at(self.deadline, answering).await {
+        let answering = methods::answer(self.node, question, at, space);
+        let answering = until(self.due.clone(), answering);
+        let answer = match tokio::time::timeout_at(at, answering).await {
             Ok(answer) => answer?,
             Err(_) => return Err(ApiError::Timeout.into()),
         };
         self.full = answer.is_none();
-        let answer = answer.ok_or_else(|| too_large(self.most_bytes))?;
+        let answer = answer.ok_or_else(|| space.too_long(advice))?;
         self.room.grow(self.out.len().saturating_add(answer.len()))?;
         Ok(answer)
     }
 }
 
-fn too_large(most_bytes: usize) -> RpcError {
-    RpcError::limit(format!(
-        "the answer is longer than {most_bytes} bytes; ask for less, or in several requests"
-    ))
+/// How long an answer may be.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    left: usize,
+    /// All answers of a body together.
+    most: usize,
+    /// Whether other answers of the body took some of it.
+    is_shared: bool,
+}
+
+impl Space {
+    /// That an answer does not fit, and what would.
+    fn too_long(self, advice: &str) -> RpcError {
+        let most = self.most;
+        RpcError::limit(if self.is_shared {
+            format!(
+                "with those before it the answer is longer than {most} bytes; send this call in a \
+                 request of its own"
+            )
+        } else {
+            format!("the answer is longer than {most} bytes; {advice}")
+        })
+    }
 }

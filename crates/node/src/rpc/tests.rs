@@ -141,6 +141,19 @@ async fn an_answer_that_is_too_long_is_a_limit_and_ends_its_batch() {
     for place in [1, 2] {
         assert_eq!(answer[place]["error"]["code"], -32_005);
         assert_eq!(answer[place]["id"], json!(place + 1));
+        let said = answer[place]["error"]["message"].as_str().unwrap();
+        assert!(said.ends_with("send this call in a request of its own"), "{said}");
+    }
+    for (method, params, other) in [
+        ("eth_getBlockReceipts", json!(["0x3"]), "eth_getTransactionReceipt"),
+        ("eth_getBlockByNumber", json!(["0x3", true]), "eth_getTransactionByHash"),
+    ] {
+        let alone = call(1, method, params).to_string();
+        let answer = super::answer_within(&bench.node, alone.as_bytes(), 1_000).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let said = answer["error"]["message"].as_str().unwrap();
+        assert!(said.starts_with("the answer is longer than 1000 bytes"), "{said}");
+        assert!(said.contains(other), "{said}");
     }
     let logs = call(1, "eth_getLogs", json!([{ "fromBlock": "0x0", "toBlock": "latest" }]));
     let answer = super::answer_within(&bench.node, logs.to_string().as_bytes(), 2_000).await;

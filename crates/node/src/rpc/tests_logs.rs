@@ -222,6 +222,30 @@ async fn ranges_and_results_are_limited_and_the_error_names_a_range_that_is_answ
     assert_eq!(found.as_array().unwrap().len(), all);
 }
 
+/// "Ask for less" did not say how much less.
+#[tokio::test]
+async fn a_log_range_of_too_many_bytes_is_refused_and_the_error_names_one_that_fits() {
+    let blocks = chain(40);
+    let bench = Bench::with(&blocks);
+    let ask = async |to: &str, most: usize| {
+        let filter = json!([{ "fromBlock": "0x2", "toBlock": to }]);
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": filter });
+        let answer = super::answer_within(&bench.node, call.to_string().as_bytes(), most).await;
+        serde_json::from_slice::<Value>(&answer.unwrap()).unwrap()
+    };
+    let refused = ask("0x27", 60_000).await;
+    assert_eq!(refused["error"]["code"], -32_005, "{refused}");
+    let said = refused["error"]["message"].as_str().unwrap();
+    assert!(said.starts_with("the answer is longer than 60000 bytes; ask for 0x2 to 0x"), "{said}");
+    let to = said.split(" to ").nth(1).unwrap().split(',').next().unwrap();
+    assert!(ask(to, 60_000).await["result"].is_array(), "{said}");
+    let last = u64::from_str_radix(&to[2..], 16).unwrap() + 1;
+    assert!(ask(&hex(last), 60_000).await["error"].is_object(), "the largest that fits: {said}");
+    let one = ask("0x2", 100).await;
+    let said = one["error"]["message"].as_str().unwrap();
+    assert!(said.ends_with("100 bytes; name addresses and topics"), "{said}");
+}
+
 #[tokio::test]
 async fn an_unknown_block_hash_is_an_error_and_not_no_logs() {
     let bench = Bench::with(&chain(2));

@@ -11,12 +11,16 @@ use secateur_core::{Block, BlockHash, Height, Locator, Part, TxId, receipts, tx_
 use secateur_store::ground::disk::DiskStore;
 use tokio::time::Instant;
 
+use super::Vault;
 use super::frames::Origin;
-use super::{Vault, failed};
-use crate::service::{ApiError, due};
+use crate::service::{ApiError, Due, due};
+use crate::ui::words::span;
 
 /// Blocks that a lookup by hash looks through at most, where only a range is known.
 const MOST_SEARCHED: u64 = 4_096;
+/// An archive is silent if it was waited for for at least this part of what a lookup may take. Less is
+/// left of a request whose time something else took.
+const SILENT_PART: u32 = 4;
 /// Parts in the place of one that is missing: more are not looked at.
 const MOST_INSTEAD: usize = 256;
 
@@ -102,7 +106,7 @@ impl Vault {
     fn deadline(&self) -> Instant {
         let own = Instant::now() + self.patience;
         let before = |due: Instant| due.checked_sub(self.patience / 10).unwrap_or(due);
-        due().map_or(own, |due| before(due).min(own))
+        due().map_or(own, |due| before(due.at).min(own))
     }
 
     fn search(
@@ -148,7 +152,7 @@ impl Vault {
             };
             let waited = deadline.saturating_duration_since(began);
             let loaded = Self::wait(loading)?.map_err(|_| self.silent(waited, &part))?;
-            let (origin, blocks) = loaded.map_err(|error| failed(&error))?;
+            let (origin, blocks) = loaded.map_err(|error| self.failed(&error))?;
             self.frames.lock().keep(origin.clone(), &blocks);
             let block = blocks.into_iter().find(|block| block.meta.height == height);
             let Some(block) = block else { return Ok(None) };
@@ -157,16 +161,33 @@ impl Vault {
         recomputed(origin, chain_id, block).map(Some)
     }
 
+    /// What it means that a request's time was over before the archive answered, having been waited
+    /// for so long.
     fn silent(&self, waited: Duration, part: &Part) -> ApiError {
+        let due = due();
+        let was_silent = due.as_ref().is_some_and(Due::archive_was_silent);
+        let asked = waited >= self.patience / SILENT_PART;
+        if !asked && !was_silent {
+            // What came before it took the time.
+            return ApiError::Timeout;
+        }
         let provider = self.archive.provider().to_owned();
-        let what = if waited.is_zero() {
-            "was not asked, because no time was left".to_owned()
+        if !asked {
+            let what = "did not answer what was asked before this".to_owned();
+            return ApiError::ArchiveSilent { provider, what, asked };
+        }
+        if let Some(due) = due {
+            due.archive_is_silent();
+        }
+        let seconds = waited.as_secs() + u64::from(waited.subsec_nanos() > 0);
+        let what = format!("did not answer within {}", span(seconds));
+        let key = &part.locator.key;
+        if self.silence_told.is_due(Instant::now()) {
+            tracing::warn!(key, "the archive {provider} {what}");
         } else {
-            let seconds = waited.as_secs() + u64::from(waited.subsec_nanos() > 0);
-            format!("did not answer within {seconds} s")
-        };
-        tracing::warn!(key = part.locator.key, "the archive {provider} {what}");
-        ApiError::ArchiveSilent { provider, what }
+            tracing::debug!(key, "the archive {provider} {what}");
+        }
+        ApiError::ArchiveSilent { provider, what, asked }
     }
 
     /// The blocks of the frame that holds a block. They link to one another; nothing else is known
@@ -234,5 +255,64 @@ fn recomputed(origin: Origin, chain_id: u64, block: Arc<Block>) -> Result<Archiv
             tracing::error!(%error, key = locator.key, "a part is not what it must be");
             Err(ApiError::Archive(format!("{}: {error}; it was not served", locator.key)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use secateur_archive::{Archive, ArchiveUrl, Settings};
+
+    use super::*;
+    use crate::service::until;
+    use crate::vault::Seldom;
+    use crate::vault::frames::Frames;
+
+    fn vault(patience: Duration) -> (Vault, tempfile::TempDir) {
+        let place = tempfile::tempdir().unwrap();
+        let url = ArchiveUrl::Directory(place.path().to_path_buf());
+        let vault = Vault {
+            archive: Archive::create(&url, &Settings::default()).unwrap(),
+            verify_acks: true,
+            read_through: true,
+            reading: AtomicUsize::new(0),
+            most_reading: 1,
+            patience,
+            frames: Frames::default().into(),
+            silence_told: Seldom::default(),
+            failure_told: Seldom::default(),
+        };
+        (vault, place)
+    }
+
+    /// A batch of healthy lookups that used up its time accused the archive, once for each call that
+    /// was left.
+    #[tokio::test]
+    async fn an_archive_is_accused_only_by_a_request_in_which_it_was_silent() {
+        let (vault, _place) = vault(Duration::from_secs(20));
+        let hash = BlockHash::default();
+        let part = Part {
+            first: 0,
+            last: 9,
+            parent_hash: hash,
+            last_hash: hash,
+            locator: Locator { provider: "file".into(), key: "0-9.part".into() },
+            sha256: String::new(),
+            size: 1,
+        };
+        let asked = |waited| match vault.silent(Duration::from_secs(waited), &part) {
+            ApiError::ArchiveSilent { asked, .. } => Some(asked),
+            ApiError::Timeout => None,
+            other => panic!("{other}"),
+        };
+        let request = || Due::at(Instant::now());
+        until(request(), async {
+            assert_eq!([0, 4].map(&asked), [None, None], "other lookups took the time");
+            assert_eq!(asked(5), Some(true));
+            assert_eq!(asked(0), Some(false), "it was silent before");
+        })
+        .await;
+        until(request(), async { assert_eq!(asked(0), None, "a request of its own") }).await;
     }
 }

@@ -55,7 +55,7 @@ fn a_lookup_whose_archive_hangs_names_the_archive_and_not_the_caller() {
         assert!(text.contains("s3://history/chains/test did not answer within"), "{text}");
     };
     let reply = send(&bench.node.http, "GET /v1/blocks/3", &[], b"");
-    assert_eq!(reply.status, 502);
+    assert_eq!((reply.status, reply.header("retry-after")), (502, Some("1")));
     let body = reply.json();
     assert_eq!(body["code"], "archive");
     names_it(body["error"].as_str().unwrap());
@@ -74,6 +74,10 @@ fn a_lookup_whose_archive_hangs_names_the_archive_and_not_the_caller() {
         assert!(message.starts_with("archive: s3://history/chains/test "), "{message}");
     }
     assert_eq!(answers[2]["result"]["number"], "0x17", "what is here is answered all the same");
+    let page = send(&bench.node.http, "GET /metrics", &[], b"");
+    let page = String::from_utf8(page.body).unwrap();
+    let line = page.lines().find(|line| line.contains("read_through") && line.contains("timeout"));
+    assert!(line.is_some_and(|line| line.ends_with(" 2")), "the second call did not ask: {line:?}");
     let logs = json!([{ "fromBlock": "0x0", "toBlock": "0x5" }]);
     let logs =
         client.post(&json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": logs }));

@@ -5,7 +5,8 @@ use tempfile::tempdir;
 
 use crate::anvil::Anvil;
 use crate::followed::{Followed, stored_hash};
-use crate::proxy::{Manner, Proxy};
+use crate::http_client::send;
+use crate::proxy::{Change, Manner, Proxy};
 use crate::tool::{ask, open_store};
 use crate::wallet::Wallet;
 
@@ -42,6 +43,41 @@ fn blocks_that_the_source_takes_back_are_taken_back_here() {
         let found = store.get_block_by_hash(&secateur_core::BlockHash(hash));
         assert!(found.is_err(), "{found:?}");
     }
+}
+
+/// In each round the head that the source named was "the trouble is over", and the refusal was logged
+/// again; the node was ready meanwhile.
+#[test]
+fn a_false_header_of_a_block_that_is_here_is_trouble_until_it_is_right() {
+    let anvil = Anvil::slow();
+    anvil.mine(20);
+    let data = tempdir().unwrap();
+    let proxy = Proxy::start(&anvil.url, Manner::Honest);
+    let mut node = Followed::start(data.path(), &proxy.url);
+    node.catches_up(&anvil);
+    let (http, _) = node.addresses(data.path());
+    let lie: Change = |method, result| {
+        if method == "eth_getBlockByNumber" && result["number"] == "0x13" {
+            result["hash"] = json!(format!("0x{}", "ab".repeat(32)));
+        }
+    };
+    proxy.set(Manner::Change(lie));
+    reorg(&anvil, 5);
+    let line = node.says("the header of block 19 was refused: the block hash is stated as 0xabab");
+    assert_eq!(line["fields"]["number"], 19, "{line}");
+    // In each round it is looked for where the chains part.
+    proxy.is_asked(r#"eth_getBlockByNumber ["0x13",false]"#, 3);
+    let reply = send(&http, "GET /readyz", &[], b"").is(503).json();
+    assert_eq!((&reply["refused_block"], &reply["caught_up"]), (&json!(19), &json!(false)));
+    let reason = reply["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("the header of block 19 of the source was refused"), "{reason}");
+    let so_far = node.said();
+    assert_eq!(so_far.matches("block 19 was refused").count(), 1, "{so_far}");
+    assert!(!so_far.contains("the trouble is over"), "{so_far}");
+    proxy.set(Manner::Honest);
+    node.recovers(&anvil);
+    node.stop();
+    assert_eq!(stored_hash(data.path(), 19), Some(anvil.hash(19)));
 }
 
 #[test]

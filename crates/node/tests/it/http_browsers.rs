@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use flate2::read::GzDecoder;
 use tempfile::tempdir;
 
+use crate::blobs_rig::{Validator, settings};
+use crate::followed::Followed;
 use crate::http_client::{fill, get, send, start_with};
 use crate::indexed::Bench;
 use crate::node::Node;
@@ -90,26 +92,85 @@ fn is_clean(name: &str, address: &str) {
     assert!(page.body.ends_with(b"# EOF\n"), "{name}");
 }
 
-#[test]
-fn promtool_finds_nothing_wrong_with_the_metrics_of_node_index_and_utxo_service() {
-    let mut bench = Bench::start("", 2);
-    bench.grow(20);
-    get(&bench.node, "/v1/status").is(200);
-    is_clean("node", &bench.node.http);
-    let words = bench.words("idx", "--http 127.0.0.1:0");
+/// What a page of the configured origin, a page of another one, and a client that takes gzip get.
+#[track_caller]
+fn serves_browsers(name: &str, address: &str, path: &str) {
+    let first = format!("GET {path}");
+    let reply = send(address, &first, &["origin: https://app.example"], b"").is(200);
+    let allowed = reply.header("access-control-allow-origin");
+    assert_eq!(allowed, Some("https://app.example"), "{name}");
+    let reply = send(address, &format!("OPTIONS {path}"), &PREFLIGHT, b"").is(204);
+    assert!(reply.header("access-control-allow-methods").is_some(), "{name}");
+    let plain = send(address, &first, &["origin: https://evil.example"], b"").is(200);
+    assert_eq!(plain.header("access-control-allow-origin"), None, "{name}");
+    assert_eq!(plain.header("content-encoding"), None, "{name}");
+    let small = send(address, &first, &["accept-encoding: gzip"], b"").is(200);
+    assert_eq!(small.header("content-encoding"), Some("gzip"), "{name}");
+    let mut read = String::new();
+    GzDecoder::new(&small.body[..]).read_to_string(&mut read).unwrap();
+    assert!(!read.is_empty() && small.body.len() < read.len(), "{name}");
+}
+
+/// A worker of a bench that serves its index; and where.
+fn indexing(bench: &Bench, name: &str, more: &str) -> (Running, String) {
+    let words = bench.words(name, &format!("--http 127.0.0.1:0 {more}"));
     let mut index = Running::start(&bench.data(), &words);
     let line = index.wait_for("listening index");
     let address = line.trim_end().rsplit('=').next().unwrap().to_owned();
-    is_clean("index", &address);
-    let reply = send(&address, "GET /openapi.json", &["accept-encoding: gzip"], b"").is(200);
-    assert_eq!(reply.header("content-encoding"), Some("gzip"));
+    (index, address)
+}
+
+#[track_caller]
+fn ends(index: Running) {
     index.signal("TERM");
     assert_eq!(index.end().0, 0);
+}
+
+#[test]
+fn metrics_of_node_index_and_utxo_service_are_clean_and_browsers_read_them() {
+    let cors = "[http]\ncors_origins = \"https://app.example\"\n";
+    let mut bench = Bench::start(cors, 2);
+    bench.grow(20);
+    get(&bench.node, "/v1/status").is(200);
+    is_clean("node", &bench.node.http);
+    serves_browsers("node", &bench.node.http, "/openapi.json");
+    let words = format!("--config {}", bench.path("secateur.toml").display());
+    let (index, address) = indexing(&bench, "idx", &words);
+    is_clean("index", &address);
+    serves_browsers("index", &address, "/openapi.json");
+    ends(index);
     // The client of the UTXO service wants a runtime around it.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _inside = runtime.enter();
-    let home = Home::new("");
+    let home = Home::new(&format!("\n{cors}"));
     let served = home.serve("");
     is_clean("utxo", &served.http);
+    serves_browsers("utxo", &served.http, "/metrics");
     served.stop();
+}
+
+/// Only what every node has was judged.
+#[test]
+fn metrics_of_blobs_a_followed_chain_and_an_archive_are_clean_too() {
+    let mut bench = Bench::start("[archive]\nurl = \"ARCHIVE\"\n", 2);
+    let last = bench.grow(20).pop().unwrap().meta;
+    let archive = format!("--archive {} --part-blocks 4", bench.archive());
+    let (index, address) = indexing(&bench, "idx", &archive);
+    is_clean("index with an archive", &address);
+    ends(index);
+    let place = tempdir().unwrap();
+    let me = Validator::new(place.path(), 1);
+    let blobs = settings(place.path(), &me.is_me(), &[&me]).replace("id = 7\n", "id = 1337\n");
+    let words = crate::grpc::config(place.path(), &blobs);
+    let data = place.path().join("data");
+    let mut node = Followed::with(&data, &format!("http://{}", bench.node.http), &words, &[]);
+    node.reaches(last.height, &last.hash.to_string());
+    let (http, _) = node.addresses(&data);
+    is_clean("node with blobs that follows", &http);
+    let page = send(&http, "GET /metrics", &[], b"").is(200);
+    let page = String::from_utf8(page.body).unwrap();
+    for name in ["secateur_follow_source_head", "secateur_sync_"] {
+        assert!(page.lines().any(|line| line.starts_with(name)), "no {name} in {page}");
+    }
+    node.stop();
 }

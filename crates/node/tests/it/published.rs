@@ -22,13 +22,9 @@ const FAT: usize = 2;
 /// What its receipts take as the store frames them.
 const FAT_BYTES: usize = 10_662_801;
 
-/// A node that was given the published chain by `Append`. Answers about block 2 are long, and tests
-/// run beside it.
+/// A node that was given the published chain by `Append`.
 async fn source(blocks: &[Block]) -> Rig {
-    let rig = Rig::configured(&format!(
-        "[chain]\nid = {CHAIN_ID}\ncodec = \"evm\"\n[limits]\ntimeout_seconds = 300\n"
-    ))
-    .await;
+    let rig = Rig::configured(&format!("[chain]\nid = {CHAIN_ID}\ncodec = \"evm\"\n")).await;
     rig.clients.append(blocks).await;
     rig
 }
@@ -58,6 +54,7 @@ fn published_calls_have_their_published_answers() {
         "eth_getTransactionByHash",
         "eth_getTransactionReceipt",
         "eth_syncing",
+        "net_version",
     ] {
         for (file, request, wanted) in published_calls(&folder, method) {
             let answer = Client::new(&format!("http://{}", rig.node.http)).post(&request);
@@ -143,12 +140,10 @@ fn token_of(data: &Path) -> String {
 
 /// A node that follows another and reads its archive.
 fn follower(place: &Path, parts: &Path, data: &Path, source: &str) -> Followed {
-    let config = format!(
-        "[archive]\nurl = \"{}\"\nread_through = true\n[limits]\ntimeout_seconds = 300\n",
-        parts.display()
-    );
+    let config = format!("[archive]\nurl = \"{}\"\nread_through = true\n", parts.display());
     let words = crate::grpc::config(place, &config);
-    let patient = [("SECATEUR_FOLLOW_TIMEOUT_SECONDS", "120")];
+    // The default; other tests have less patience.
+    let patient = [("SECATEUR_FOLLOW_TIMEOUT_SECONDS", "30")];
     Followed::with(data, &format!("http://{source}"), &words, &patient)
 }
 

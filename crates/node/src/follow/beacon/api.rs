@@ -2,6 +2,7 @@
 //! taken apart beside the threads that serve sockets.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,6 +47,8 @@ pub(super) struct Api {
     teller: Arc<Teller>,
     /// Blobs that a height may have.
     pub(super) most: u32,
+    /// Whether a request failed since this was last asked.
+    interrupted: AtomicBool,
 }
 
 impl Api {
@@ -55,7 +58,13 @@ impl Api {
         most: u32,
         teller: Arc<Teller>,
     ) -> Result<Self, anyhow::Error> {
-        Ok(Self { client: Client::new("beacon.url", config)?, teller, most })
+        let client = Client::new("beacon.url", config)?;
+        Ok(Self { client, teller, most, interrupted: AtomicBool::new(false) })
+    }
+
+    /// Whether a request failed since this was asked last: what answers now may be another node.
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.interrupted.swap(false, Ordering::Relaxed)
     }
 
     /// Its name for logs.
@@ -158,6 +167,7 @@ impl Api {
                     return Ok(body);
                 }
                 Err(Failure::Transient { reason, pause }) => {
+                    self.interrupted.store(true, Ordering::Relaxed);
                     let text = format!("the beacon node {} does not answer: {reason}", self.name());
                     self.teller.source_trouble(&text);
                     let wait = backoff.next_wait().max(pause.unwrap_or_default());

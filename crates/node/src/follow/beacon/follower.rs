@@ -62,8 +62,10 @@ pub(super) struct Follower<'s, A, I> {
     teller: Arc<Teller>,
     config: Beacon,
     progress: Catching,
-    /// Whether the source was asked which chain it is of.
+    /// Whether the source was asked which chain it is of, since it last failed to answer.
     knows_chain: bool,
+    /// Whether it was said that the source does not say.
+    said_unknown: bool,
     /// The last height that was stored in this run.
     seen: Option<Height>,
 }
@@ -75,8 +77,16 @@ impl<'s, A: Arena, I: Index> Follower<'s, A, I> {
         teller: Arc<Teller>,
         config: Beacon,
     ) -> Self {
-        let progress = Catching::default();
-        Self { sidecars, origin, teller, config, progress, knows_chain: false, seen: None }
+        Self {
+            sidecars,
+            origin,
+            teller,
+            config,
+            progress: Catching::default(),
+            knows_chain: false,
+            said_unknown: false,
+            seen: None,
+        }
     }
 
     /// Follows until something is wrong that waiting does not put right.
@@ -154,8 +164,10 @@ impl<'s, A: Arena, I: Index> Follower<'s, A, I> {
         Ok(())
     }
 
-    /// A directory of another chain would bind its notices to the wrong one.
+    /// A directory of another chain would bind its notices to the wrong one. What answers after a
+    /// failure may be another node.
     async fn check_chain(&mut self) -> Result<(), BeaconError> {
+        self.knows_chain &= !self.origin.was_interrupted();
         if self.knows_chain {
             return Ok(());
         }
@@ -171,7 +183,9 @@ impl<'s, A: Arena, I: Index> Follower<'s, A, I> {
                 return Err(BeaconError::Fatal(NodeError::Refused(text).into()));
             }
             Some(_) => {}
+            None if self.said_unknown => {}
             None => {
+                self.said_unknown = true;
                 let source = self.origin.name();
                 tracing::warn!(source, "the beacon node does not say which chain it is of");
             }
@@ -253,6 +267,13 @@ impl Origin {
         match self {
             Self::Slots(slots) => slots.api.name(),
             Self::Numbers(numbers) => numbers.api.name(),
+        }
+    }
+
+    fn was_interrupted(&self) -> bool {
+        match self {
+            Self::Slots(slots) => slots.api.was_interrupted(),
+            Self::Numbers(numbers) => numbers.was_interrupted(),
         }
     }
 

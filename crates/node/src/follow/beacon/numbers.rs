@@ -35,6 +35,12 @@ impl Numbers {
         Self { api, blocks }
     }
 
+    /// Whether a request to either of the two failed since this was asked last.
+    pub(super) fn was_interrupted(&self) -> bool {
+        let (of_blobs, of_blocks) = (self.api.was_interrupted(), self.blocks.was_interrupted());
+        of_blobs || of_blocks
+    }
+
     pub(super) async fn chain_id(&self) -> Result<u64, BeaconError> {
         Ok(chain::chain_id(&self.blocks).await?)
     }

@@ -400,6 +400,26 @@ async fn a_source_of_another_chain_ends_it() {
     assert_eq!(node.latest(), None);
 }
 
+/// Which chain it is of was asked once in the life of a process.
+#[tokio::test]
+async fn a_source_that_failed_to_answer_is_asked_again_which_chain_it_is_of() {
+    const CHAIN_OF: &str = "/eth/v1/config/deposit_contract";
+    let (liar, node) = (Liar::start(&CHAIN).await, Node::new(7));
+    let mut follower = node.follower(&liar.url, Start::At(0));
+    follower.round().await.unwrap();
+    liar.asked();
+    follower.round().await.unwrap();
+    assert!(!liar.asked().iter().any(|path| path == CHAIN_OF), "it has answered all the time");
+    liar.lies(|_, _| Reply::Status(503));
+    follower.round().await.unwrap_err();
+    liar.lies(|path, reply| {
+        change(CHAIN_OF, path, reply, |answer| answer["data"]["chain_id"] = json!("9"))
+    });
+    let error = follower.round().await.unwrap_err();
+    assert!(matches!(error, BeaconError::Fatal(_)), "{error}");
+    assert!(error.to_string().contains("is of chain 9, this directory holds chain 7"), "{error}");
+}
+
 #[tokio::test]
 async fn heights_of_two_kinds_are_not_mixed() {
     let (liar, node) = (Liar::start(&CHAIN).await, Node::new(7));
