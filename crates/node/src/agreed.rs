@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use secateur_core::{Hold, HoldKind, Plan, PrunePolicy, StopReason, format_bytes, spell_bytes};
+use secateur_core::{
+    Hold, HoldKind, Plan, PrunePolicy, StopReason, Strength, TimeUnit, Trigger, format_bytes,
+    spell_bytes, spell_span,
+};
 use secateur_store::ground::disk::DiskStore;
 use secateur_store::{Finality, Settings};
 use serde::{Deserialize, Serialize};
@@ -18,9 +21,11 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::durable;
 use crate::error::NodeError;
-use crate::ui::words::{blocks, count};
+use crate::ui::words::{blocks, count, span};
 
 const FILE: &str = "applied.toml";
+/// The key of the kill switch in the configuration.
+const SWITCH: &str = "pruning.enabled";
 
 /// Nominal operations that the plans of a start look at: a few seconds' worth. What is due beyond
 /// is said to be more.
@@ -37,9 +42,10 @@ struct Applied {
     policy: BTreeMap<String, String>,
 }
 
-/// A value that was set at run time and differs from the configured one.
+/// A value in force that differs from the one that the last start found in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
+    /// A policy key as `policy set` takes it, or `pruning.enabled`.
     pub(crate) key: String,
     pub(crate) in_force: String,
     pub(crate) configured: String,
@@ -85,14 +91,21 @@ impl Applied {
     }
 }
 
-/// The values of a policy that were set at run time and differ from what the last start found in
-/// the configuration.
+/// The values in force of which the last start found others in the configuration.
 pub(crate) fn differences(
     directory: &Path,
     policy: &PrunePolicy,
+    pruning_enabled: bool,
 ) -> Result<Vec<Difference>, anyhow::Error> {
     let applied = Applied::read(directory)?.unwrap_or_default();
-    Ok(differing(&applied, policy))
+    let mut differing = differing(&applied, policy);
+    let switch = applied.pruning.filter(|configured| *configured != pruning_enabled);
+    differing.extend(switch.map(|configured| Difference {
+        key: SWITCH.into(),
+        in_force: pruning_enabled.to_string(),
+        configured: configured.to_string(),
+    }));
+    Ok(differing)
 }
 
 fn differing(applied: &Applied, policy: &PrunePolicy) -> Vec<Difference> {
@@ -105,7 +118,7 @@ fn differing(applied: &Applied, policy: &PrunePolicy) -> Vec<Difference> {
     differing.collect()
 }
 
-/// A policy key whose value in force is not what the configuration says now.
+/// A key whose value in force is not what the configuration says now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InForce {
     /// As in the configuration: `policy.target_bytes`.
@@ -114,34 +127,48 @@ pub(crate) struct InForce {
     pub(crate) because: &'static str,
 }
 
-/// Compares the configuration as it is now with the policy in force.
+/// Compares the configuration as it is now with the policy and the kill switch in force.
 pub(crate) fn in_force(
     directory: &Path,
     config: &Config,
     policy: &PrunePolicy,
+    pruning_enabled: bool,
 ) -> Result<Vec<InForce>, anyhow::Error> {
     let (applied, now) = (Applied::read(directory)?.unwrap_or_default(), Applied::of(config)?);
+    let because = |configured: bool, is_applied: bool| match (configured, is_applied) {
+        (true, true) => "it was set at run time, and stands until the configuration changes",
+        (true, false) => "the next start applies the configuration's value",
+        (false, _) => "the configuration does not name it, and it is the store's own",
+    };
     let named = PrunePolicy::KEYS.into_iter().filter_map(|key| {
         let (in_force, configured) = (policy.get(key)?, now.policy.get(key));
-        let because = match configured {
-            Some(configured) if *configured == in_force => return None,
-            Some(configured) if applied.policy.get(key) == Some(configured) => {
-                "it was set at run time, and stands until the configuration changes"
-            }
-            Some(_) => "the next start applies the configuration's value",
-            None => "the configuration does not name it, and it is the store's own",
-        };
+        if configured == Some(&in_force) {
+            return None;
+        }
+        let because = because(configured.is_some(), applied.policy.get(key) == configured);
         Some(InForce { key: format!("policy.{key}"), value: shown(key, &in_force), because })
     });
-    Ok(named.collect())
+    let switch = (now.pruning != Some(pruning_enabled)).then(|| InForce {
+        key: SWITCH.into(),
+        value: pruning_enabled.to_string(),
+        because: because(now.pruning.is_some(), applied.pruning == now.pruning),
+    });
+    Ok(named.chain(switch).collect())
 }
 
-/// A value as people write it.
+/// A value as people write it, and as it may be set again.
 fn shown(key: &str, value: &str) -> String {
-    match value.parse() {
-        Ok(bytes) if key == "target_bytes" => spell_bytes(bytes),
-        _ => value.to_owned(),
-    }
+    let spelled = match key {
+        "target_bytes" => value.parse().ok().map(spell_bytes),
+        "retain_days" => value.parse().ok().map(days),
+        "trigger" => value.parse().ok().map(Trigger::spelled),
+        _ => None,
+    };
+    spelled.unwrap_or_else(|| value.to_owned())
+}
+
+fn days(days: u64) -> String {
+    if days == 0 { "0".into() } else { spell_span(days, TimeUnit::Days) }
 }
 
 /// Brings what the store remembers in line with what is new in the configuration. Nothing is cut
@@ -154,27 +181,42 @@ pub(crate) fn agree(data: &DataDir, config: &Config) -> Result<(), anyhow::Error
     let (known, now) = (Applied::read(&data.path)?, Applied::of(config)?);
     let applied = known.clone().unwrap_or_default();
     policy(store, config, &applied, &now)?;
-    if let Some(enabled) = now.pruning {
-        // A directory without the file was not made by a node's start, or by an earlier version's;
-        // its switch was set by hand, or is what it always was.
-        let changed = known.is_some() && applied.pruning != Some(enabled);
-        let differs = store.pruning_enabled() != enabled;
-        if changed && differs {
-            tracing::warn!(enabled, "the configuration changes pruning.enabled");
-            store.set_pruning_enabled(enabled)?;
-        } else if differs {
-            tracing::warn!(
-                in_force = !enabled,
-                configured = enabled,
-                "pruning.enabled was set at run time, which stands until the configuration changes"
-            );
-        }
-    }
+    switch(store, known.as_ref(), now.pruning)?;
     let changed = was != (store.policy(), store.settings());
     announce_change(before.as_ref(), due(store)?.as_ref(), changed);
     announce_switch(store)?;
     if known.as_ref() != Some(&now) {
         now.keep(&data.path)?;
+    }
+    Ok(())
+}
+
+/// Applies a kill switch that has changed in the configuration; says which one stands against it.
+fn switch(
+    store: &DiskStore,
+    known: Option<&Applied>,
+    configured: Option<bool>,
+) -> Result<(), anyhow::Error> {
+    let Some(configured) = configured.filter(|wanted| *wanted != store.pruning_enabled()) else {
+        return Ok(());
+    };
+    match known {
+        Some(known) if known.pruning != Some(configured) => {
+            tracing::warn!(enabled = configured, "the configuration changes {SWITCH}");
+            store.set_pruning_enabled(configured)?;
+        }
+        Some(_) => tracing::warn!(
+            in_force = !configured,
+            configured,
+            "{SWITCH} was set at run time, which stands until the configuration changes"
+        ),
+        // The directory was restored, or is an earlier version's. Its switch is left alone.
+        None => tracing::warn!(
+            in_force = !configured,
+            configured,
+            "no start of a node has set {SWITCH} in this store, so it stays as it is; `secateur \
+             pruning on | off` changes it"
+        ),
     }
     Ok(())
 }
@@ -221,9 +263,9 @@ fn changes(old: &Settings, new: &Settings) -> Vec<(&'static str, String, String)
             ("chain.finality", finality(of.finality)),
             ("archive.hold", of.archive_hold.to_string()),
             ("history.challenge_blocks", of.challenge_blocks.to_string()),
-            ("history.challenge_seconds", of.challenge_seconds.to_string()),
+            ("history.challenge_seconds", span(of.challenge_seconds)),
             ("history.consumer_expiry_blocks", of.consumer_expiry_blocks.to_string()),
-            ("history.tombstone_bytes", of.tombstone_bytes.to_string()),
+            ("history.tombstone_bytes", spell_bytes(of.tombstone_bytes)),
         ]
     };
     let pairs = list(old).into_iter().zip(list(new));
@@ -292,7 +334,7 @@ pub(crate) fn foretell(plan: &Plan) -> String {
     };
     let more = if plan.stop == StopReason::MaxOps { ", and more after them" } else { "" };
     let cause = plan.cause.map_or_else(|| "nothing".into(), |cause| cause.to_string());
-    let held = if plan.holds.iter().any(guards) { "" } else { UNGUARDED };
+    let held = if is_guarded(plan) { "" } else { UNGUARDED };
     let size = format_bytes(totals.bytes);
     format!("{}{range}, {size}, for {cause}{more}{held}", blocks(totals.blocks))
 }
@@ -300,9 +342,15 @@ pub(crate) fn foretell(plan: &Plan) -> String {
 const UNGUARDED: &str = "; no archive and no export consumer holds them: as far as this store knows \
                          they will be nowhere else";
 
-/// Whether a hold means that an archive or a consumer has, or will have, what is cut.
-pub(crate) fn guards(hold: &Hold) -> bool {
-    hold.active && matches!(hold.kind, HoldKind::Archive | HoldKind::Export(_))
+/// Whether an archive or a consumer has, or will have, what a plan cuts. A soft hold gives way, so
+/// it stands for what it has released and for nothing more.
+pub(crate) fn is_guarded(plan: &Plan) -> bool {
+    let last = plan.totals.last;
+    let has_all = |hold: &Hold| last.is_none_or(|last| hold.limit >= Some(last));
+    plan.holds.iter().any(|hold| {
+        let is_copy = matches!(hold.kind, HoldKind::Archive | HoldKind::Export(_));
+        hold.active && is_copy && (hold.strength == Strength::Hard || has_all(hold))
+    })
 }
 
 /// What the kill switch means here, where that is worth a warning.
@@ -319,11 +367,13 @@ fn announce_switch(store: &DiskStore) -> Result<(), anyhow::Error> {
         );
         return Ok(());
     }
-    let guarded = store.settings().archive_hold || !store.consumers()?.is_empty();
+    let mut consumers = store.consumers()?.into_values();
+    let guarded = store.settings().archive_hold
+        || consumers.any(|consumer| consumer.strength == Strength::Hard);
     if store.heights()?.boundary.is_none() && !guarded {
         tracing::warn!(
             keeps,
-            "pruning is on, and no archive and no export consumer holds what it cuts"
+            "pruning is on, and no archive and no hard export consumer holds what it cuts"
         );
     }
     Ok(())
@@ -336,8 +386,7 @@ fn keeps(policy: &PrunePolicy) -> String {
             (format_bytes(marks.target), format_bytes(marks.high), format_bytes(marks.low));
         format!("{target} (cut from {high} down to {low})")
     });
-    let days =
-        (policy.retain_days > 0).then(|| format!("{} days", count(policy.retain_days.into())));
+    let days = (policy.retain_days > 0).then(|| days(policy.retain_days.into()));
     let newest = (policy.retain_blocks > 0).then(|| blocks(policy.retain_blocks));
     [budget, days, newest].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

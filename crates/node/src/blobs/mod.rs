@@ -18,6 +18,6 @@ mod run;
 mod told;
 
 pub(crate) use open::{DiskSidecars, open, open_at, open_existing_at};
-pub(crate) use parts::{identity, providers, verifier};
+pub(crate) use parts::{check_providers, identity, providers, verifier};
 pub(crate) use run::{Blobs, proof_bytes};
 pub(crate) use told::Told;

@@ -15,12 +15,19 @@ use crate::error::NodeError;
 /// Every place for copies, in the order of the configuration. A directory that is missing is made;
 /// nothing else is asked of anybody yet.
 pub(crate) fn providers(settings: &NodeBlobs) -> Result<Vec<Arc<dyn Provider>>, anyhow::Error> {
-    let open = |place| {
-        provider(place).with_context(|| {
-            NodeError::Usage(format!("sidecar.providers: {} cannot be used", name_of(place)))
-        })
-    };
-    settings.providers.iter().map(open).collect()
+    settings.providers.iter().map(opened).collect()
+}
+
+/// Refuses places whose files or addresses could not be used, without making or asking anything.
+pub(crate) fn check_providers(settings: &NodeBlobs) -> Result<(), anyhow::Error> {
+    let remote = |place: &&BlobPlace| !matches!(place, BlobPlace::Fs { .. });
+    settings.providers.iter().filter(remote).try_for_each(|place| opened(place).map(drop))
+}
+
+fn opened(place: &BlobPlace) -> Result<Arc<dyn Provider>, anyhow::Error> {
+    provider(place).with_context(|| {
+        NodeError::Usage(format!("sidecar.providers: {} cannot be used", name_of(place)))
+    })
 }
 
 /// A name as it may be shown: nobody has looked at it yet.

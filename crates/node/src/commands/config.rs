@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::agreed::{self, InForce};
 use crate::cli::ConfigVerb;
-use crate::config::{self, Config, Key, Starts, Value};
+use crate::config::{self, Config, Key, Layers, Starts, Value};
 use crate::data_dir::{DEFAULT_DATA, chain_of};
 use crate::desk::Desk;
 use crate::ui::{Sheet, Ui};
@@ -28,26 +28,32 @@ struct Row<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Sound<'a> {
+struct Checked<'a> {
     sound: bool,
     /// The file that was read, if one was.
     file: Option<&'a Path>,
+    /// What is sound, and may not be what is meant.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 pub(crate) fn run(verb: &ConfigVerb, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
     match verb {
         ConfigVerb::Check(args) => {
             let layers = config::layers(args)?;
-            config::checked(&layers, Starts::Any)?;
+            let config = config::checked(&layers, Starts::Any)?;
             let file = layers.file_read();
-            ui.answer(&Sound { sound: true, file }, || {
-                format!("the configuration is sound ({})\n", config::shown_file(file))
+            let warnings = config.utxo.key_warnings();
+            ui.answer(&Checked { sound: true, file, warnings: &warnings }, || {
+                let lines = warnings.iter().flat_map(|warning| ["warning: ", warning, "\n"]);
+                let warned: String = lines.collect();
+                format!("{warned}the configuration is sound ({})\n", config::shown_file(file))
             })
         }
         ConfigVerb::Show(args) => {
             let layers = config::layers(args)?.sound()?;
             let mut rows: Vec<Row<'_>> = layers.all().map(|(key, value)| row(key, value)).collect();
-            if let Some(in_force) = in_force(named, &Config::of(&layers)?, ui)? {
+            if let Some(in_force) = in_force(named, &layers, ui)? {
                 for row in &mut rows {
                     let differs = in_force.iter().find(|differs| differs.key == row.key);
                     row.in_force = differs.map(|differs| differs.value.clone());
@@ -109,19 +115,22 @@ fn row<'a>(key: &'static Key, value: &'a Value) -> Row<'a> {
 /// is a directory.
 fn in_force(
     named: Option<PathBuf>,
-    config: &Config,
+    layers: &Layers,
     ui: Ui,
 ) -> Result<Option<Vec<InForce>>, anyhow::Error> {
     let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     if chain_of(&path)?.is_none() {
         return Ok(None);
     }
-    let asked = Desk::open(&path).and_then(|desk| desk.policy());
-    match asked {
-        Ok(policy) => Ok(Some(agreed::in_force(&path, config, &policy)?)),
+    let compared = layers.all_at_once(Config::of).map_err(Into::into).and_then(|config| {
+        let desk = Desk::open(&path)?;
+        agreed::in_force(&path, &config, &desk.policy()?, desk.status()?.pruning_enabled)
+    });
+    match compared {
+        Ok(in_force) => Ok(Some(in_force)),
         Err(error) => {
             let place = path.display();
-            ui.note(&format!("what is in force in {place} is not known: {error:#}\n"))?;
+            ui.note(&format!("what is in force in {place} is not compared: {error:#}\n"))?;
             Ok(None)
         }
     }

@@ -93,18 +93,52 @@ fn pruned_by(sheet: &mut Sheet, report: Option<&Report>) {
         );
 }
 
-/// When a pruned transaction went, why, and where it is.
+/// When a pruned transaction was cut, why, and where it is.
 fn gone(sheet: &mut Sheet, cut: &CutTx) {
-    let CutTx { first, last, report, locator } = cut;
+    let CutTx { first, last, reports, locators } = cut;
     if first == last {
         sheet.row("block", count(*first));
     } else {
         sheet.row("block", format_args!("one of {} to {}", count(*first), count(*last)));
     }
-    pruned_by(sheet, report.as_ref());
-    if let Some(Locator { provider, key }) = locator {
-        sheet.row("archived", format_args!("{provider}/{key}"));
+    match (reports.as_slice(), cut.misses_reports()) {
+        ([], _) => pruned_by(sheet, None),
+        ([report], false) => pruned_by(sheet, Some(report)),
+        ([first, ..], lost) => {
+            let last = reports.last().unwrap_or(first);
+            pruned_by_one_of(sheet, first, last, lost);
+        }
     }
+    for (nth, Locator { provider, key }) in (0..).zip(locators) {
+        let name = if nth == 0 { "archived" } else { "or" };
+        sheet.row(name, format_args!("{provider}/{key}"));
+    }
+}
+
+/// Which prune it was is not known exactly: the earliest and the latest that may have been, and whether
+/// even earlier ones are no longer in the log.
+fn pruned_by_one_of(sheet: &mut Sheet, first: &Report, last: &Report, lost: bool) {
+    let either = |one: String, other: String| {
+        if one == other { one } else { format!("{one} or {other}") }
+    };
+    let span = match (lost, first.seq == last.seq) {
+        (true, _) => format!("at {} or before", moment(last.at)),
+        (false, true) => moment(last.at),
+        (false, false) => format!("between {} and {}", moment(first.at), moment(last.at)),
+    };
+    let mut which = if first.seq == last.seq {
+        format!("prune #{}", last.seq)
+    } else {
+        format!("one of prunes #{} to #{}", first.seq, last.seq)
+    };
+    if lost {
+        which.push_str(", or an earlier one that is no longer in the log");
+    }
+    sheet
+        .row("when", span)
+        .row("why", either(first.cause.to_string(), last.cause.to_string()))
+        .row("by", either(first.by.clone(), last.by.clone()))
+        .row("report", which);
 }
 
 fn transaction(story: &ExplainTx) -> String {
@@ -140,4 +174,64 @@ fn transaction(story: &ExplainTx) -> String {
         }
     }
     sheet.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use secateur_core::{Cause, StopReason};
+
+    use super::*;
+
+    fn report(seq: u64, first: Height, last: Height, cause: Cause) -> Report {
+        Report {
+            seq,
+            at: 1_800_000_000 + 60 * seq,
+            by: "daemon".into(),
+            cause,
+            first,
+            last,
+            blocks: last + 1 - first,
+            transactions: 0,
+            ops: 0,
+            ticks: 1,
+            overruns: 0,
+            used_before: 0,
+            used_after: 0,
+            by_class: Vec::new(),
+            millis: 1,
+            stop: StopReason::Done,
+        }
+    }
+
+    fn shown(first: Height, last: Height, reports: Vec<Report>, keys: &[&str]) -> String {
+        let locator = |key: &&str| Locator { provider: "fs".into(), key: (*key).into() };
+        let locators = keys.iter().map(locator).collect();
+        let mut sheet = Sheet::default();
+        gone(&mut sheet, &CutTx { first, last, reports, locators });
+        sheet.finish()
+    }
+
+    /// The story said that the report was no longer in the log, which it was: only no single one of
+    /// them had cut all the blocks at which the transaction may have been.
+    #[test]
+    fn a_transaction_that_one_of_several_prunes_cut_names_the_first_and_the_last() {
+        let reports = vec![report(3, 1, 50, Cause::Retention), report(9, 90, 140, Cause::Capacity)];
+        let text = shown(10, 120, reports.clone(), &["a", "b"]);
+        for wanted in [
+            "one of 10 to 120",
+            "between 2027-01-15 08:03:00 UTC and 2027-01-15 08:09:00 UTC",
+            "retention or capacity",
+            "one of prunes #3 to #9",
+            "fs/a",
+            "fs/b",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+        assert!(!text.contains("no longer in the log"), "{text}");
+        let lost = shown(0, 120, reports, &[]);
+        assert!(lost.contains("#9, or an earlier one that is no longer in the log"), "{lost}");
+        let exact = shown(10, 10, vec![report(3, 1, 50, Cause::Retention)], &[]);
+        assert!(exact.contains("#3, 50 blocks (1 to 50)"), "{exact}");
+        assert!(shown(10, 10, Vec::new(), &[]).contains("no longer in the log, which is bounded"));
+    }
 }

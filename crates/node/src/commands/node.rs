@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ServiceArgs, named: Option<PathBuf>) -> Result<(), anyh
     let service =
         Service::start(data, &config, Options { observe: None, any_port: AnyPort::default() })?;
     // For scripts: everything answers from this line on.
-    ui::print(&listening(service.http, service.grpc))?;
+    ui::print(&listening(&[("http", service.http), ("grpc", service.grpc)]))?;
     service.run()
 }
 
@@ -70,6 +70,21 @@ fn open(path: &Path, config: &Config) -> Result<DataDir, anyhow::Error> {
         ))
         .into());
     }
+    let mut fresh = fresh_store(&claimed, config)?;
+    fresh.pruning_enabled = config.prunes_from_the_start()?;
+    let data = claimed.open_or_create_store(fresh)?;
+    agree(&data, config).context("applying the configuration to the store")?;
+    if let Some(told) = part_over_budget(&data.store, config.archive.part_bytes) {
+        tracing::warn!("{told}");
+    }
+    Ok(data)
+}
+
+/// The store that the configuration asks for, where there is none yet. Its kill switch is off.
+pub(super) fn fresh_store(
+    claimed: &Claimed,
+    config: &Config,
+) -> Result<StoreConfig, anyhow::Error> {
     let mut policy = PrunePolicy::default();
     config.apply_policy(&mut policy)?;
     let mut fresh = StoreConfig::new(claimed.chain_id(), random_store_id()?);
@@ -79,14 +94,8 @@ fn open(path: &Path, config: &Config) -> Result<DataDir, anyhow::Error> {
         Layout::PerBlock => ClassTable::standard(),
     };
     fresh.policy = policy;
-    fresh.pruning_enabled = config.prunes_from_the_start()?;
     config.history.apply(&mut fresh.settings);
-    let data = claimed.open_or_create_store(fresh)?;
-    agree(&data, config).context("applying the configuration to the store")?;
-    if let Some(told) = part_over_budget(&data.store, config.archive.part_bytes) {
-        tracing::warn!("{told}");
-    }
-    Ok(data)
+    Ok(fresh)
 }
 
 /// What an operator should know of a budget that is smaller than what it waits for.

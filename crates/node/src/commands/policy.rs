@@ -67,7 +67,7 @@ fn set(desk: &Desk, changes: &[String], ui: Ui) -> Result<(), anyhow::Error> {
         water_marks: new.water_marks(),
         would_cut: plan.totals.blocks,
         stop: plan.stop,
-        against_configuration: differences(desk.path(), &new)?,
+        against_configuration: differences(desk.path(), &new, desk.status()?.pruning_enabled)?,
         old,
         new,
     };

@@ -4,7 +4,7 @@ use secateur_core::Plan;
 use serde::Serialize;
 
 use super::plan;
-use crate::agreed::guards;
+use crate::agreed::is_guarded;
 use crate::cli::{PruningArgs, Switch};
 use crate::desk::Desk;
 use crate::ui::{self, Ui};
@@ -27,7 +27,7 @@ pub(crate) fn run(desk: &Desk, args: &PruningArgs, ui: Ui) -> Result<(), anyhow:
     if enabled {
         let planned = desk.plan()?;
         ui.note(&plan::text(&planned))?;
-        if !planned.holds.iter().any(guards) {
+        if !is_guarded(&planned) {
             switched.warning = Some(UNGUARDED);
             ui.note(&format!("warning    {UNGUARDED}\n"))?;
         }

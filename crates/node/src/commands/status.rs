@@ -34,7 +34,7 @@ pub(crate) fn run(whole: Whole, ui: Ui) -> Result<(), anyhow::Error> {
     };
     let status = desk.status()?;
     let (chain, source) = (desk.chain_id()?, desk.source()?);
-    let set_at_run_time = differences(desk.path(), &desk.policy()?)?;
+    let set_at_run_time = differences(desk.path(), &desk.policy()?, status.pruning_enabled)?;
     let shown = Shown { status: &status, source: source.as_ref(), set_at_run_time };
     ui.answer(&shown, || {
         let mut sheet = Sheet::default();
@@ -211,14 +211,13 @@ fn pruning(sheet: &mut Sheet, status: &PruneStatus) {
     sheet.gap();
 }
 
-/// Values that were set at run time and stand against the configuration.
+/// Values in force that stand against the configuration.
 fn run_time(sheet: &mut Sheet, differences: &[Difference]) {
     for Difference { key, in_force, configured } in differences {
         sheet.row(
             "set",
             format_args!(
-                "{key} = {in_force} at run time; it stands until the configuration's {configured} \
-                 changes"
+                "{key} = {in_force} stands until the configuration's {configured} changes"
             ),
         );
     }

@@ -1,10 +1,11 @@
 //! The one validation, used by every service that starts and by `config check`: all values, where it
 //! is safe to listen, and the files that are read at the start. Whatever is wrong is one error.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::archive::settings;
-use super::{Config, Layers, index, plainly};
+use super::{Config, Layers, NodeBlobs, index, plainly};
+use crate::blobs;
 use crate::error::NodeError;
 use crate::http::tls;
 use crate::security::{Tokens, check_address, check_bind, new_token};
@@ -32,8 +33,7 @@ pub(crate) fn checked(layers: &Layers, starts: Starts) -> Result<Config, NodeErr
             node(layers, &config)?;
         }
         if starts == Starts::Any || (starts == Starts::Node && config.sidecar.enabled) {
-            let identity = crate::blobs::identity(&config.sidecar).map(drop);
-            layers.check(&["sidecar.key_file"], identity)?;
+            sidecars(layers, &config.sidecar)?;
         }
         if matches!(starts, Starts::Utxo | Starts::Any) {
             utxo(layers, &config)?;
@@ -62,6 +62,20 @@ fn node(layers: &Layers, config: &Config) -> Result<(), NodeError> {
     layers.check(&["http.addr", "grpc.addr"], check_bind(config).map_err(Into::into))
 }
 
+/// Key, places for copies and peers, as the node will read them.
+fn sidecars(layers: &Layers, sidecar: &NodeBlobs) -> Result<(), NodeError> {
+    layers.check(&["sidecar.key_file"], blobs::identity(sidecar).map(drop))?;
+    // A list that is refused already is not refused again for its files.
+    if layers.is_sound(&["sidecar.providers"]) {
+        layers.check(&["sidecar.providers"], blobs::check_providers(sidecar))?;
+    }
+    let keys = ["sidecar.peers", "sidecar.token_file", "sidecar.ca_file"];
+    if layers.is_sound(&keys) {
+        layers.check(&keys, sidecar.mesh.check().map_err(Into::into))?;
+    }
+    Ok(())
+}
+
 fn utxo(layers: &Layers, config: &Config) -> Result<(), NodeError> {
     let (listen, http) = (config.utxo.listen, config.utxo.http);
     differ(layers, ("utxo.listen", listen), ("utxo.http", http))?;
@@ -82,7 +96,8 @@ fn files(layers: &Layers, config: &Config) -> Result<(), NodeError> {
     let own = new_token().map_err(|error| NodeError::Failed(format!("{error:#}")))?;
     let mesh = config.sidecar.mesh.token_file.as_deref();
     let tokens = Tokens::read(&config.auth, mesh, &own).map(drop);
-    let keys = ["auth.read_tokens", "auth.admin_tokens", "sidecar.token_file"];
+    let keys =
+        ["auth.read_tokens", "auth.consumer_tokens", "auth.admin_tokens", "sidecar.token_file"];
     layers.check(&keys, tokens)?;
     let tls = config.tls.as_ref().map(tls::read).transpose().map(drop);
     layers.check(&["tls.cert", "tls.key"], tls)
@@ -95,8 +110,11 @@ fn differ(
     (other, second): (&'static str, SocketAddr),
 ) -> Result<(), NodeError> {
     let (a, b) = (first.ip(), second.ip());
-    // An address that stands for all of this machine's leaves no other of the same port.
-    let overlap = a == b || a.is_unspecified() || b.is_unspecified();
+    // An address that stands for all of this machine's leaves no other of the same port. `[::]` takes
+    // those of IPv4 too; `0.0.0.0` leaves those of IPv6.
+    let takes =
+        |all: IpAddr, other: IpAddr| all.is_unspecified() && (all.is_ipv6() || other.is_ipv4());
+    let overlap = a == b || takes(a, b) || takes(b, a);
     if first.port() == 0 || first.port() != second.port() || !overlap {
         return Ok(());
     }

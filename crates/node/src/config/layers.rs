@@ -157,11 +157,16 @@ impl Layers {
         keys: &[&'static str],
         text: impl Into<String>,
     ) -> Result<(), NodeError> {
-        let is_bad = |problem: &Problem| problem.keys.iter().any(|key| keys.contains(key));
-        if self.found.borrow().iter().any(is_bad) {
+        if !self.is_sound(keys) {
             return Ok(());
         }
         self.note(self.problem(keys, text.into()))
+    }
+
+    /// Whether nothing was noted about any of these keys.
+    pub(crate) fn is_sound(&self, keys: &[&'static str]) -> bool {
+        let names = |problem: &Problem| problem.keys.iter().any(|key| keys.contains(key));
+        !self.found.borrow().iter().any(names)
     }
 
     /// Notes what another part of the program refuses about some keys.

@@ -294,7 +294,7 @@ fn check_policy(layers: &Layers, named: &[(&'static str, String)]) -> Result<(),
 }
 
 /// Refuses a budget that no new store accepts.
-pub(crate) fn check_budget(bytes: u64) -> Result<(), String> {
+fn check_budget(bytes: u64) -> Result<(), String> {
     let mut fresh = StoreConfig::new(0, [0; 16]);
     fresh.classes = ClassTable::for_budget(bytes);
     let least = fresh.least_target();

@@ -205,7 +205,7 @@ fn a_size_or_a_time_takes_its_unit_in_every_section() {
                 [limits]\nbody_bytes = \"5M\"\ntimeout_seconds = \"1min\"\n\
                 [follow]\nurl = \"http://x\"\npoll_ms = \"2s\"\ntimeout_seconds = \"90s\"\n\
                 [archive]\ntimeout_seconds = \"2min\"\npart_bytes = \"1.5G\"\n\
-                [index]\nretention_days = \"12w\"\n[sidecar]\nask_seconds = \"1h\"\n\
+                [index]\nretention_days = \"12w\"\nalarm_seconds = \"2min\"\npause_seconds = \"90s\"\n[sidecar]\nask_seconds = \"1h\"\n\
                 providers = [{ kind = \"s3\", name = \"a\", url = \"s3://bucket/a\", timeout_seconds = \"2min\" }]\n\
                 [utxo]\njob_timeout_seconds = \"1h\"\nprogress_seconds = \"1min\"\n";
     let config = Config::of(&file(text).unwrap()).unwrap();
@@ -232,6 +232,26 @@ fn an_address_that_is_not_one_is_not_repeated() {
     let error = layers.read("index.sink", crate::indexer::RowsInto::parse).unwrap_err();
     assert!(error.to_string().contains("--sink: index.sink"), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[test]
+fn every_key_is_named_in_the_documentation() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let pages = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|name| name == "md"));
+    let text: String = pages.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let named = |key: &Key| {
+        let (section, short) = key.name.split_once('.').unwrap();
+        // In full, in a table of its section, or in an example of the file.
+        let in_file = text.split(&format!("[{section}]")).skip(1).any(|rest| {
+            let end = rest.find("\n[").unwrap_or(rest.len());
+            rest[..end].lines().any(|line| line.trim_start().starts_with(short))
+        });
+        in_file || text.contains(key.name) || text.contains(&format!("`{short}`"))
+    };
+    let missing: Vec<&str> =
+        keys::KEYS.iter().filter(|key| !named(key)).map(|key| key.name).collect();
+    assert!(missing.is_empty(), "no page in docs/ names {missing:?}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) struct PlainLines;
 
 impl Show for PlainLines {
     fn listening(&mut self, http: SocketAddr, grpc: SocketAddr) -> Result<(), anyhow::Error> {
-        ui::print(&listening(http, grpc))
+        ui::print(&listening(&[("http", http), ("grpc", grpc)]))
     }
 
     fn rhythm(&self) -> Duration {

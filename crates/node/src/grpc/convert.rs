@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
+use alloy_rlp::Header as Rlp;
 use bytes::Bytes;
 use secateur_core::{
-    Block, BlockHash, BlockMeta, Chunk, Cursor, ExplainBlock, Hold, Locator, LookupError,
+    Block, BlockHash, BlockMeta, Chunk, Cursor, ExplainBlock, Height, Hold, Locator, LookupError,
     MAX_SEGMENT_LEN, Payloads, Plan, PrunePolicy, PruneStatus, Report, Segment, StopReason,
-    Strength, TxId,
+    Strength, TxId, receipts, tx_index,
 };
 use secateur_index::codec::CodecName;
 use secateur_proto::export::v1 as export;
@@ -94,6 +95,9 @@ pub(super) fn block_in(block: pb::Block, codec: Option<CodecName>) -> Result<Blo
              chain are read from it; nothing was written"
         )));
     }
+    if codec == Some(CodecName::Evm) {
+        check_evm(height, &payloads)?;
+    }
     let payload = |what: &str, bytes: Bytes| {
         if bytes.len() > MAX_SEGMENT_LEN as usize {
             return Err(ApiError::BadRequest(format!(
@@ -117,6 +121,45 @@ pub(super) fn block_in(block: pb::Block, codec: Option<CodecName>) -> Result<Blo
             tx_index: payload("transaction index payload", payloads.tx_index)?,
         },
     })
+}
+
+/// Refuses a block of an EVM chain that has not one receipt and one index entry for each of its
+/// transactions: nothing that reads it could. What they hold is not looked at.
+fn check_evm(height: Height, payloads: &pb::Payloads) -> Result<(), ApiError> {
+    let wanted = count_transactions(&payloads.block).map_err(|error| {
+        ApiError::BadRequest(format!(
+            "the block payload of block {height} is no EVM block ({error}), and chain.codec is evm; \
+             nothing was written"
+        ))
+    })?;
+    // Entries that cannot be read are for the store to refuse, which says where they begin.
+    let found_receipts = receipts(&payloads.receipts).count();
+    let found_entries = tx_index(&payloads.tx_index).count();
+    for (what, found) in
+        [("receipts", found_receipts), ("entries of its transaction index", found_entries)]
+    {
+        if found != wanted {
+            return Err(ApiError::BadRequest(format!(
+                "block {height} has {wanted} transactions and {found} {what}; chain.codec is evm, \
+                 which needs one for each; nothing was written"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How many transactions a block of an EVM chain has: header, transactions, and what follows them.
+fn count_transactions(block: &[u8]) -> Result<usize, alloy_rlp::Error> {
+    let mut fields = Rlp::decode_bytes(&mut &*block, true)?;
+    Rlp::decode_bytes(&mut fields, true)?;
+    let mut rest = Rlp::decode_bytes(&mut fields, true)?;
+    let mut count = 0;
+    while !rest.is_empty() {
+        let transaction = Rlp::decode(&mut rest)?;
+        rest = rest.get(transaction.payload_length..).ok_or(alloy_rlp::Error::InputTooShort)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// A block's meta data.
@@ -287,9 +330,7 @@ pub(super) fn story(story: &ExplainBlock) -> pb::ExplainBlockResponse {
                 pruned_before_block: *pruned_before_block,
                 report: of.as_ref().map(report),
                 first_available: pruned_before_block.checked_add(1),
-                locator: locator
-                    .clone()
-                    .map(|at| pb::Locator { provider: at.provider, key: at.key }),
+                locator: locator.clone().map(place),
             })
         }
         ExplainBlock::NotYet { head } => Story::NotYet(NotYet { head: *head }),
@@ -299,6 +340,10 @@ pub(super) fn story(story: &ExplainBlock) -> pb::ExplainBlockResponse {
 }
 
 /// A lookup's honest answer.
+pub(super) fn place(at: Locator) -> pb::Locator {
+    pb::Locator { provider: at.provider, key: at.key }
+}
+
 pub(super) fn answer(answer: LookupError, locator: Option<Locator>) -> pb::HistoryError {
     let reason = match answer {
         LookupError::Pruned { pruned_before_block } => status::pruned(pruned_before_block, locator),

@@ -252,13 +252,20 @@ impl history_server::History for History {
                     block: Some(convert::story(&block)),
                     ..Default::default()
                 },
-                ExplainTx::Absent { answer, cut, .. } => pb::ExplainTransactionResponse {
-                    answer: Some(convert::answer(answer, locator(store, Sought::Transaction(id))?)),
-                    first: cut.as_ref().map(|cut| cut.first),
-                    last: cut.as_ref().map(|cut| cut.last),
-                    report: cut.and_then(|cut| cut.report).as_ref().map(convert::report),
-                    ..Default::default()
-                },
+                ExplainTx::Absent { answer, cut, .. } => {
+                    let locator = locator(store, Sought::Transaction(id))?;
+                    let cut = cut.as_deref();
+                    let reports = cut.map_or(&[][..], |cut| &cut.reports);
+                    let locators = cut.map_or(&[][..], |cut| &cut.locators);
+                    pb::ExplainTransactionResponse {
+                        answer: Some(convert::answer(answer, locator)),
+                        first: cut.map(|cut| cut.first),
+                        last: cut.map(|cut| cut.last),
+                        reports: reports.iter().map(convert::report).collect(),
+                        locators: locators.iter().cloned().map(convert::place).collect(),
+                        ..Default::default()
+                    }
+                }
             })
         })
         .await

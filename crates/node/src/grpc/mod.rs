@@ -94,12 +94,14 @@ struct Door<'a> {
 }
 
 impl Door<'_> {
-    /// Serves until it stops. `names` are the services whose health is told; `tell` tells it.
+    /// Serves until it stops. `names` are the services that have a health: `at_first` says how it begins, and `tell`
+    /// reports it from then on.
     fn serve<T>(
         self,
         socket: TcpListener,
         routes: RoutesBuilder,
         names: &'static [&'static str],
+        at_first: impl Fn(&str) -> ServingStatus + Send + 'static,
         tell: impl FnOnce(HealthReporter) -> T,
     ) -> Result<Served, anyhow::Error>
     where
@@ -128,7 +130,10 @@ impl Door<'_> {
         let incoming = connections::incoming(socket)?;
         let (stopping, telling) = (self.stopping, tell(reporter.clone()));
         Ok(Box::pin(async move {
-            say(&reporter, names, ServingStatus::Serving).await;
+            for name in names {
+                let status = at_first(name);
+                reporter.set_service_status(*name, status).await;
+            }
             let retired = retire(reporter.clone(), names, stopping.clone());
             let served = router.serve_with_incoming_shutdown(incoming, retired);
             let telling = async {
@@ -195,7 +200,8 @@ pub(crate) fn serve(
         stopping: node.stopping.clone(),
     };
     // The node's health is that it is there.
-    door.serve(socket, routes, names, |_| std::future::ready(()))
+    let at_first = |_: &str| ServingStatus::Serving;
+    door.serve(socket, routes, names, at_first, |_| std::future::ready(()))
 }
 
 /// What tools can ask about the services: ours, and those that every node of gRPC has.

@@ -41,6 +41,8 @@ impl Node {
         self.metrics.read_through(match &found {
             Ok(Some(_)) => ReadThrough::Served,
             Ok(None) => ReadThrough::Missing,
+            // The request has no time left, and the archive was not asked.
+            Err(ApiError::Timeout | ApiError::ArchiveSilent { asked: false, .. }) => return found,
             Err(ApiError::ArchiveBusy { .. }) => ReadThrough::Busy,
             Err(ApiError::ArchiveSilent { .. }) => ReadThrough::Timeout,
             Err(_) => ReadThrough::Failed,

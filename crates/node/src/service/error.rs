@@ -48,7 +48,12 @@ pub(crate) enum ApiError {
     Archive(String),
     /// The archive does not answer. Asking for less would not help.
     #[error("archive: {provider} {what}; ask again later")]
-    ArchiveSilent { provider: String, what: String },
+    ArchiveSilent {
+        provider: String,
+        what: String,
+        /// Whether it was asked for this, or only for something before it in the same request.
+        asked: bool,
+    },
     /// The archive is asked by as many lookups as may ask it at once.
     #[error(
         "archive: {asking} lookups wait for {provider} already (archive.read_through_concurrency); \

@@ -24,7 +24,7 @@ pub(crate) use beyond::{Sought, locator};
 pub(crate) use error::ApiError;
 pub(crate) use node_file::NodeFile;
 pub(crate) use pressure::{LastPressing, Pressing};
-pub(crate) use reading::{Reading, due, until};
+pub(crate) use reading::{Due, Reading, due, until};
 pub(crate) use room::{Room, Rooms};
 pub(crate) use source_now::SourceNow;
 pub(crate) use start::{AnyPort, Observer, Options, Service, listen};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use secateur_core::{Cause, Height, HoldKind, PruneStatus, StopReason, format_bytes};
 use secateur_store::{Clock as _, SystemClock};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::Node;
@@ -99,9 +100,16 @@ fn blocking_hold(status: &PruneStatus) -> Option<&str> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
     /// It presses.
-    Pressing { state: Pressing, used: String, held_by: String, since: u64, advice: String },
+    Pressing {
+        state: Pressing,
+        used: String,
+        held_by: String,
+        /// None where it pressed already at this process's first look.
+        since: Option<u64>,
+        advice: String,
+    },
     /// It presses no more.
-    Over { state: Pressing, used: String, lasted: u64 },
+    Over { state: Pressing, used: String, lasted: Option<u64> },
     /// The figures of this minute.
     Figures {
         head: Option<Height>,
@@ -112,45 +120,39 @@ enum Line {
     },
 }
 
-/// What was said so far, and when.
+/// One of the states: whether it lasts, and what was logged of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Episode {
+    /// When it began, in seconds since 1970.
+    since: Option<u64>,
+    /// Whether this episode of it was logged.
+    is_logged: bool,
+    /// When any episode of it was logged last.
+    logged: Option<u64>,
+}
+
+/// What was logged so far, and when.
 #[derive(Debug, Default)]
 struct PressureLog {
-    state: Pressing,
-    /// Since when each state lasts, or lasted last; in seconds since 1970.
-    since: [u64; 4],
-    /// When each was said last.
-    said: [Option<u64>; 4],
+    /// None before the first look.
+    state: Option<Pressing>,
+    episodes: [Episode; 4],
     figures: Option<u64>,
 }
 
 impl PressureLog {
-    /// What there is to say of a status at a moment.
+    /// What there is to log of a status at a moment.
     fn look(&mut self, status: &PruneStatus, lag: Option<u64>, now: u64) -> Vec<Line> {
-        let (before, state) = (self.state, Pressing::of(status));
+        let (before, state) = (self.state.replace(Pressing::of(status)), Pressing::of(status));
         let mut lines = Vec::new();
-        if state != before {
-            if state < before
-                && let Some(said) = self.said.get_mut(before.place())
-                && said.is_some()
-            {
-                let since = self.since.get(before.place()).copied().unwrap_or(now);
-                let (used, lasted) = (used(status), now.saturating_sub(since));
-                lines.push(Line::Over { state: before, used, lasted });
+        if before != Some(state) {
+            lines.extend(before.and_then(|before| self.leave(before, state, status, now)));
+            if let Some(episode) = self.episodes.get_mut(state.place()) {
+                let since = before.map(|_| now);
+                *episode = Episode { since, is_logged: false, ..*episode };
             }
-            if let Some(since) = self.since.get_mut(state.place()) {
-                *since = now;
-            }
-            self.state = state;
         }
-        if state > Pressing::Steady
-            && let (Some(said), Some(since)) =
-                (self.said.get_mut(state.place()), self.since.get(state.place()))
-            && is_time(*said, now)
-        {
-            *said = Some(now);
-            let (used, held_by, advice) = (used(status), held_by(status), advice(status));
-            lines.push(Line::Pressing { state, used, held_by, since: *since, advice });
-        }
+        lines.extend(self.warning(state, status, now));
         if is_time(*self.figures.get_or_insert(now), now) {
             self.figures = Some(now);
             lines.push(Line::Figures {
@@ -162,6 +164,35 @@ impl PressureLog {
             });
         }
         lines
+    }
+
+    /// The end of a state, where its beginning was logged and nothing worse follows.
+    fn leave(
+        &self,
+        before: Pressing,
+        state: Pressing,
+        status: &PruneStatus,
+        now: u64,
+    ) -> Option<Line> {
+        let episode = self.episodes.get(before.place())?;
+        (state < before && episode.is_logged).then(|| Line::Over {
+            state: before,
+            used: used(status),
+            lasted: episode.since.map(|since| now.saturating_sub(since)),
+        })
+    }
+
+    /// A state that presses: at its beginning, and each minute that it lasts. A budget that drains
+    /// every few seconds is logged once a minute; an emergency is logged whenever it begins.
+    fn warning(&mut self, state: Pressing, status: &PruneStatus, now: u64) -> Option<Line> {
+        let episode = self.episodes.get_mut(state.place())?;
+        let begins = state == Pressing::Emergency && !episode.is_logged;
+        if state == Pressing::Steady || !(begins || is_time(episode.logged, now)) {
+            return None;
+        }
+        *episode = Episode { is_logged: true, logged: Some(now), ..*episode };
+        let (used, held_by, advice) = (used(status), held_by(status), advice(status));
+        Some(Line::Pressing { state, used, held_by, since: episode.since, advice })
     }
 }
 
@@ -218,11 +249,11 @@ fn advice(status: &PruneStatus) -> String {
 fn say(line: &Line) {
     match line {
         Line::Pressing { state, used, held_by, since, advice } => {
-            let since = moment(*since);
+            let since = since.map_or_else(|| "before this start".into(), moment);
             tracing::warn!(used, held_by, since, advice, "{}", state.begins());
         }
         Line::Over { state, used, lasted } => {
-            let lasted = span(*lasted);
+            let lasted = lasted.map_or_else(|| "since before this start".into(), span);
             tracing::info!(used, lasted, "{}", state.ends());
         }
         Line::Figures { head, lag, used, boundary, held_by } => {
@@ -245,6 +276,7 @@ impl LastPressing {
 /// Looks and says until the node stops.
 pub(super) async fn run(node: Arc<Node>) -> Result<(), anyhow::Error> {
     let mut log = PressureLog::default();
+    let mut failed = None;
     let mut every = interval(LOOK_INTERVAL);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopping = node.stopping.clone();
@@ -253,8 +285,20 @@ pub(super) async fn run(node: Arc<Node>) -> Result<(), anyhow::Error> {
             _ = stopping.wait_for(|stop| *stop) => return Ok(()),
             _ = every.tick() => {}
         }
-        // Where nothing can be asked now, the next look is a second away.
-        let Ok(status) = node.ask(|store| Ok(store.get_prune_status()?)).await else { continue };
+        // Not in the queue of requests: an overloaded node is watched too.
+        let store = Arc::clone(&node.store);
+        let status = match spawn_blocking(move || store.get_prune_status()).await {
+            Ok(Ok(status)) => status,
+            Ok(Err(error)) => {
+                let now = SystemClock.now_seconds();
+                if is_time(failed, now) {
+                    failed = Some(now);
+                    tracing::warn!(%error, "the state of the budget cannot be read");
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         *node.pressing.0.lock() = Pressing::of(&status);
         let lag = node.standing.borrow().lag(status.head, Instant::now());
         for line in log.look(&status, lag, SystemClock.now_seconds()) {
@@ -301,7 +345,7 @@ mod tests {
     const DRAINING: Pressure = Pressure { draining: true, emergency: false };
     const EMERGENCY: Pressure = Pressure { draining: true, emergency: true };
 
-    fn states(lines: &[Line]) -> Vec<(Pressing, u64)> {
+    fn states(lines: &[Line]) -> Vec<(Pressing, Option<u64>)> {
         let pressing = lines.iter().filter_map(|line| match line {
             Line::Pressing { state, since, .. } => Some((*state, *since)),
             _ => None,
@@ -309,28 +353,70 @@ mod tests {
         pressing.collect()
     }
 
+    /// A log that has seen a steady budget.
+    fn begun() -> PressureLog {
+        let mut log = PressureLog::default();
+        assert!(log.look(&status(CALM, None, Cause::Retention), None, NOW).is_empty());
+        log
+    }
+
+    #[test]
+    fn a_state_from_before_the_start_has_no_beginning_that_is_known() {
+        let mut log = PressureLog::default();
+        let held = status(EMERGENCY, Some("archive"), Cause::Emergency);
+        assert_eq!(states(&log.look(&held, None, NOW)), [(Pressing::Emergency, None)]);
+        let steady = status(CALM, None, Cause::Retention);
+        let over = Line::Over { state: Pressing::Emergency, used: used(&steady), lasted: None };
+        assert_eq!(log.look(&steady, None, NOW + 9), [over]);
+    }
+
+    #[test]
+    fn a_budget_that_drains_often_has_no_end_without_a_beginning_in_the_log() {
+        let (mut log, steady) = (begun(), status(CALM, None, Cause::Retention));
+        let draining = status(DRAINING, None, Cause::Capacity);
+        let mut lines = Vec::new();
+        for second in (0..60).step_by(4) {
+            lines.extend(log.look(&draining, None, NOW + second));
+            lines.extend(log.look(&steady, None, NOW + second + 2));
+        }
+        let [Line::Pressing { .. }, Line::Over { .. }] = lines.as_slice() else {
+            panic!("{lines:?}");
+        };
+    }
+
+    #[test]
+    fn an_emergency_is_logged_whenever_it_begins() {
+        let (mut log, steady) = (begun(), status(CALM, None, Cause::Retention));
+        let held = status(EMERGENCY, Some("archive"), Cause::Emergency);
+        for second in [0, 4, 8] {
+            let began = states(&log.look(&held, None, NOW + second));
+            assert_eq!(began, [(Pressing::Emergency, Some(NOW + second))]);
+            log.look(&steady, None, NOW + second + 2);
+        }
+    }
+
     #[test]
     fn an_emergency_is_a_warning_when_it_begins_and_each_minute_that_it_lasts() {
-        let mut log = PressureLog::default();
+        let mut log = begun();
         let held = status(EMERGENCY, Some("archive"), Cause::Emergency);
         let mut warned = Vec::new();
         for second in 0..=180 {
             let lines = log.look(&held, None, NOW + second);
             warned.extend(states(&lines).into_iter().map(|said| (second, said)));
         }
-        let said = (Pressing::Emergency, NOW);
+        let said = (Pressing::Emergency, Some(NOW));
         assert_eq!(warned, [(0, said), (60, said), (120, said), (180, said)]);
     }
 
     #[test]
     fn a_warning_names_the_hold_since_when_and_what_to_do() {
-        let mut log = PressureLog::default();
+        let mut log = begun();
         let held = status(EMERGENCY, Some("archive"), Cause::Emergency);
         let lines = log.look(&held, None, NOW);
         let [Line::Pressing { used, held_by, since, advice, .. }] = lines.as_slice() else {
             panic!("{lines:?}");
         };
-        assert_eq!((held_by.as_str(), *since), ("archive", NOW));
+        assert_eq!((held_by.as_str(), *since), ("archive", Some(NOW)));
         assert!(used.ends_with(" of 64.0 MiB"), "{used}");
         assert!(advice.contains("secateur index --archive"), "{advice}");
         let consumer = status(EMERGENCY, Some("export:main"), Cause::Emergency);
@@ -356,15 +442,15 @@ mod tests {
         let draining = status(DRAINING, None, Cause::Capacity);
         let blocked = status(DRAINING, Some("archive"), Cause::Capacity);
         let emergency = status(EMERGENCY, Some("archive"), Cause::Emergency);
-        assert_eq!(states_of(&mut log, &draining, 1), [(Pressing::Draining, NOW + 1)]);
-        assert_eq!(states_of(&mut log, &blocked, 2), [(Pressing::Blocked, NOW + 2)]);
-        assert_eq!(states_of(&mut log, &emergency, 3), [(Pressing::Emergency, NOW + 3)]);
+        assert_eq!(states_of(&mut log, &draining, 1), [(Pressing::Draining, Some(NOW + 1))]);
+        assert_eq!(states_of(&mut log, &blocked, 2), [(Pressing::Blocked, Some(NOW + 2))]);
+        assert_eq!(states_of(&mut log, &emergency, 3), [(Pressing::Emergency, Some(NOW + 3))]);
         let lines = log.look(&steady, None, NOW + 9);
-        let over = Line::Over { state: Pressing::Emergency, used: used(&steady), lasted: 6 };
+        let over = Line::Over { state: Pressing::Emergency, used: used(&steady), lasted: Some(6) };
         assert_eq!(lines, [over]);
         // A budget that comes and goes does not fill the log: each state once a minute.
         assert_eq!(states_of(&mut log, &draining, 10), []);
-        assert_eq!(states_of(&mut log, &draining, 61), [(Pressing::Draining, NOW + 10)]);
+        assert_eq!(states_of(&mut log, &draining, 61), [(Pressing::Draining, Some(NOW + 10))]);
     }
 
     #[test]

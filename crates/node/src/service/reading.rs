@@ -2,7 +2,7 @@
 //! request that is being answered must have its answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -15,18 +15,42 @@ use crate::config::Limits;
 const MAX_TIMEOUT: Duration = Duration::from_hours(365 * 24);
 
 tokio::task_local! {
-    static DUE: Instant;
+    static DUE: Due;
+}
+
+/// When a request must be answered, and whether the archive was silent while it was.
+#[derive(Debug, Clone)]
+pub(crate) struct Due {
+    pub(crate) at: Instant,
+    silent: Arc<AtomicBool>,
+}
+
+impl Due {
+    /// That of a request which nothing was asked for yet.
+    pub(crate) fn at(at: Instant) -> Self {
+        Self { at, silent: Arc::default() }
+    }
+
+    /// The archive did not answer a part of this request.
+    pub(crate) fn archive_is_silent(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it did not.
+    pub(crate) fn archive_was_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
+    }
 }
 
 /// Does a part of a request that must be answered by a given time.
-pub(crate) async fn until<T>(due: Instant, part: impl Future<Output = T>) -> T {
+pub(crate) async fn until<T>(due: Due, part: impl Future<Output = T>) -> T {
     DUE.scope(due, part).await
 }
 
 /// When the present request must be answered: who waits for something beyond this node gives up
 /// before, and can say for what.
-pub(crate) fn due() -> Option<Instant> {
-    DUE.try_with(|due| *due).ok()
+pub(crate) fn due() -> Option<Due> {
+    DUE.try_with(Due::clone).ok()
 }
 
 /// Lets so many ask at once and so many wait; refuses the rest.
@@ -63,9 +87,11 @@ impl Reading {
         question: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let own = Instant::now() + self.timeout.min(MAX_TIMEOUT);
-        let due = due().map_or(own, |outer| outer.min(own));
+        let mut due = due().unwrap_or_else(|| Due::at(own));
+        due.at = due.at.min(own);
+        let at = due.at;
         let asked = self.run_whenever(move || DUE.sync_scope(due, question));
-        tokio::time::timeout_at(due, asked).await.unwrap_or(Err(ApiError::Timeout))
+        tokio::time::timeout_at(at, asked).await.unwrap_or(Err(ApiError::Timeout))
     }
 
     async fn run_whenever<T: Send + 'static>(

@@ -29,11 +29,11 @@ impl Ui {
         value: &T,
         text: impl FnOnce() -> String,
     ) -> Result<(), anyhow::Error> {
-        if self.json {
-            print(&format!("{}\n", serde_json::to_string_pretty(value)?))
-        } else if !log::is_for_people() {
+        if !log::is_for_people() {
             // One line, as those of the log are.
             print(&format!("{}\n", serde_json::to_string(value)?))
+        } else if self.json {
+            print(&format!("{}\n", serde_json::to_string_pretty(value)?))
         } else {
             print(&text())
         }

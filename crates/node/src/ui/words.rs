@@ -8,12 +8,16 @@ use serde_json::json;
 
 use super::log;
 
-/// The line from which on a node answers; scripts wait for it. It is JSON where the log is.
-pub(crate) fn listening(http: SocketAddr, grpc: SocketAddr) -> String {
+/// The line from which on a service answers, with the address of each interface; scripts wait for
+/// it. It is JSON where the log is.
+pub(crate) fn listening(addresses: &[(&str, SocketAddr)]) -> String {
     if log::is_for_people() {
-        return format!("listening http={http} grpc={grpc}\n");
+        let shown = addresses.iter().map(|(name, address)| format!(" {name}={address}"));
+        return format!("listening{}\n", shown.collect::<String>());
     }
-    format!("{}\n", json!({ "event": "listening", "http": http, "grpc": grpc }))
+    let mut line = serde_json::Map::from_iter([("event".to_owned(), json!("listening"))]);
+    line.extend(addresses.iter().map(|(name, address)| ((*name).to_owned(), json!(address))));
+    format!("{}\n", serde_json::Value::Object(line))
 }
 
 /// A count with thousands set apart: `12,345`.

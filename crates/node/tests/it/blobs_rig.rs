@@ -161,13 +161,18 @@ impl BlobNode {
 
     /// A number of `/metrics`.
     pub fn metric(&self, name: &str) -> f64 {
+        self.sample(name).unwrap_or_else(|page| panic!("no {name} in\n{page}"))
+    }
+
+    /// The same, or the page in which it is not.
+    pub fn sample(&self, name: &str) -> Result<f64, String> {
         let page = get(&self.node, "/metrics").is(200);
         let page = String::from_utf8(page.body).unwrap();
         let line = page
             .lines()
             .find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-        let line = line.unwrap_or_else(|| panic!("no {name} in\n{page}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        let Some(line) = line else { return Err(page) };
+        Ok(line.rsplit(' ').next().unwrap().parse().unwrap())
     }
 }
 

@@ -110,6 +110,35 @@ fn private_uploads_are_refused_at_config_check_with_the_reason() {
     }
 }
 
+/// `config check` read the key of the validator and no other file of `[sidecar]`, and the node then
+/// refused what it had passed. Both open every file and judge every address of a place or a peer.
+#[test]
+fn config_check_reads_the_files_of_places_and_peers_as_a_node_does() {
+    let place = tempfile::tempdir().unwrap();
+    let me = Validator::new(place.path(), 1);
+    let file = place.path().join("sidecar.toml");
+    let load = "[[sidecar.providers]]\nkind = \"load-s3-agent\"\nname = \"load\"\n\
+                agent = \"http://127.0.0.1:1\"\ngateway = \"http://127.0.0.1:1\"\n";
+    let missing = place.path().join("missing");
+    let named = |key: &str| format!("{key} = \"{}\"\n", missing.display());
+    for (keys, more) in [
+        (String::new(), format!("{load}{}", named("token_file"))),
+        (String::new(), load.replace("http://127.0.0.1:1", "http://agent.example")),
+        (
+            named("token_file"),
+            "[[sidecar.peers]]\nname = \"b\"\nurl = \"http://127.0.0.1:2\"\n".into(),
+        ),
+    ] {
+        std::fs::write(&file, settings(place.path(), &keys, &[&me]) + &more).unwrap();
+        let words = |verb: &str| format!("{verb} --config {}", file.display());
+        let checked = run(&place.path().join("data"), &words("config check"));
+        let node = run(&place.path().join("data"), &words("node"));
+        assert!(checked.code == 2 || checked.code == 11, "{more}: {checked:#?}");
+        assert_eq!((node.code, &node.err), (checked.code, &checked.err), "{more}");
+        assert!(!place.path().join("data").exists(), "nothing was made");
+    }
+}
+
 #[test]
 fn the_example_of_the_documentation_works_as_it_stands() {
     let place = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ use tonic::Code;
 use crate::grpc::{
     Clients, Rig, append_request, block, chain, hash_of, history_reason, tx_of, wire,
 };
+use crate::indexed::Chain;
 
 fn number(number: u64) -> pb::GetBlockRequest {
     let block = Some(pb::BlockRef { r#ref: Some(block_ref::Ref::Number(number)) });
@@ -227,6 +228,35 @@ async fn a_block_without_payloads_is_refused_where_its_codec_needs_them() {
             }
         }
     }
+}
+
+/// Such a block was accepted and final; then its receipts were an internal error for ever, and the
+/// index ended at it.
+#[tokio::test]
+async fn a_block_of_an_evm_chain_with_fewer_receipts_than_transactions_is_refused() {
+    let whole = Chain::new(4).next(3).pop().unwrap();
+    let count = secateur_core::tx_index(&whole.payloads.tx_index).count();
+    assert!(count > 0);
+    let without = |change: fn(&mut secateur_core::Payloads)| {
+        let mut block = whole.clone();
+        change(&mut block.payloads);
+        block
+    };
+    let transactions = format!("block 2 has {count} transactions and ");
+    let wrong = [
+        (without(|payloads| payloads.receipts.clear()), transactions.clone() + "0 receipts"),
+        (without(|payloads| payloads.tx_index.clear()), transactions + "0 entries"),
+        (without(|payloads| payloads.block.truncate(100)), "is no EVM block".into()),
+    ];
+    let rig = Rig::configured("[chain]\ncodec = \"evm\"\n").await;
+    for (block, words) in wrong {
+        let refused = rig.clients.admin.clone().append(append_request(&[block])).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+        assert!(refused.message().contains(&words), "{words}: {refused:?}");
+        assert!(refused.message().contains("nothing was written"), "{refused:?}");
+    }
+    assert_eq!(rig.clients.status().await.head, None);
+    rig.clients.append(&[whole]).await;
 }
 
 #[tokio::test]

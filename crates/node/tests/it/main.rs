@@ -48,6 +48,7 @@ mod grpc_history;
 mod grpc_readers;
 mod http_browsers;
 mod http_client;
+mod http_documents;
 mod http_guard;
 mod http_metrics;
 mod http_routes;
@@ -74,6 +75,7 @@ mod operator;
 #[allow(dead_code, reason = "the tests of `secateur-sql` use the rest")]
 mod postgres;
 mod proxy;
+mod prune_pace;
 mod published;
 mod remote;
 #[path = "../../../archive/tests/it/s3.rs"]

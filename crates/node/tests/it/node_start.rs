@@ -73,7 +73,7 @@ fn a_new_node_prunes_only_where_a_budget_or_a_retention_is_named() {
         let words = format!("{words} {}", config(place.path(), text));
         let log = visit(&data, &words);
         assert_eq!(ask(&data, "status")["pruning_enabled"], on, "{words}: {text}");
-        let warns = log.contains("no archive and no export consumer holds what it cuts");
+        let warns = log.contains("no archive and no hard export consumer holds what it cuts");
         assert_eq!(warns, on && !text.contains("enabled"), "{words}: {text}: {log}");
     }
     let data = place.path().join("by environment");
@@ -146,7 +146,12 @@ fn a_value_that_was_set_at_run_time_stands_until_the_configuration_changes() {
     assert_eq!(ask(&data, "policy show")["retain_blocks"], 120);
     let difference = json!([{ "key": "retain_blocks", "in_force": "120", "configured": "60" }]);
     assert_eq!(more("status")["set_at_run_time"], difference);
-    assert!(run(&data, "status").ends(0).out.contains("retain_blocks = 120 at run time"));
+    assert!(
+        run(&data, "status")
+            .ends(0)
+            .out
+            .contains("retain_blocks = 120 stands until the configuration's 60")
+    );
     let shown = more(&format!("config show {words}"));
     let row = shown.as_array().unwrap().iter().find(|row| row["key"] == "policy.retain_blocks");
     let row = row.unwrap();
@@ -180,6 +185,13 @@ fn a_kill_switch_in_the_file_is_applied_when_it_changes_and_not_again() {
     run(&data, "pruning off").ends(0);
     visit(&data, &file(true));
     assert_eq!(enabled(), false, "what was set at run time stands");
+    let more = |text: &str| run(&data, &format!("{text} --json")).ends(0).json();
+    let difference =
+        json!([{ "key": "pruning.enabled", "in_force": "false", "configured": "true" }]);
+    assert_eq!(more("status")["set_at_run_time"], difference);
+    let shown = more(&format!("config show {}", file(true)));
+    let row = shown.as_array().unwrap().iter().find(|row| row["key"] == "pruning.enabled").unwrap();
+    assert_eq!((&row["value"], &row["in_force"]), (&json!("true"), &json!("false")), "{row}");
     visit(&data, &file(false));
     visit(&data, &file(true));
     assert_eq!(enabled(), true, "the file changed");

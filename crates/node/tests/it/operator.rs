@@ -8,7 +8,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::tempdir;
 
+use crate::grpc::{Clients, append_request, chain};
+use crate::http_client::get;
 use crate::indexed::Bench;
+use crate::node::Node;
 use crate::tool::{Run, Running, SECATEUR, SmallDisk, ask, open_store, run, secateur};
 
 fn in_directory(directory: &Path, words: &str) -> Run {
@@ -98,6 +101,21 @@ fn with_json_logs_every_line_of_both_outputs_is_json() {
     assert!(line["http"].is_string() && line["grpc"].is_string(), "{line}");
     node.signal("TERM");
     assert_eq!(node.end(), (0, String::new()));
+    let settings = place.path().join("utxo.toml");
+    std::fs::write(&settings, "[utxo]\nstart = false\n").unwrap();
+    let words = format!("utxo --config {} serve --json-logs", settings.display());
+    let none = run(&place.path().join("records"), &words).ends(0);
+    assert_eq!(lines(&none.out)[0]["event"], "not_started", "{none:?}");
+    std::fs::write(&settings, "[utxo]\nopen_health = \"127.0.0.1:0\"\n").unwrap();
+    let mut utxo = Running::start(
+        &place.path().join("records"),
+        &format!("{words} --listen 127.0.0.1:0 --http 127.0.0.1:0"),
+    );
+    let line: Value = serde_json::from_str(&utxo.wait_for("{")).unwrap();
+    assert_eq!(line["event"], "listening");
+    assert!(line["http"].is_string() && line["health"].is_string(), "{line}");
+    utxo.signal("TERM");
+    assert_eq!(utxo.end(), (0, String::new()));
 }
 
 /// The demo took any free port where one that was named was taken, and its operator talked to what
@@ -155,6 +173,59 @@ fn restore_takes_a_budget_and_makes_regions_that_suit_it() {
     assert!(!tiny.exists(), "nothing was changed");
 }
 
+/// `archive restore` made a packed store whatever `history.layout` said, and the node that read the
+/// same file refused that store for ever. Both make a store from the configuration in one place now.
+#[test]
+fn a_restored_store_has_the_layout_of_the_configuration() {
+    let mut bench = Bench::start("[archive]\nurl = \"ARCHIVE\"\n", 3);
+    bench.grow(20);
+    let more = format!("--archive {} --part-blocks 10 --once", bench.archive());
+    bench.index("index", &more).ends(0);
+    let place = tempdir().unwrap();
+    let text = "[history]\nlayout = \"per-block\"\nchallenge_blocks = 7\n";
+    std::fs::write(place.path().join("secateur.toml"), text).unwrap();
+    let words = format!("archive --archive {} restore 0..9 --into restored", bench.archive());
+    in_directory(place.path(), &words).ends(0);
+    let store = open_store(&place.path().join("restored"));
+    assert_eq!(store.header().layout.name(), "per-block");
+    assert_eq!(store.settings().challenge_blocks, 7);
+    assert!(!store.pruning_enabled());
+}
+
+/// A node whose disk filled up was ready, or blamed its source.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_on_a_full_disk_names_the_disk_in_readiness_and_metrics() {
+    let Some(disk) = SmallDisk::mount(24) else {
+        return;
+    };
+    let node = Node::start(&disk.data(), "--budget 1G");
+    let clients = Clients::to(&node, Some(&node.token)).await;
+    get(&node, "/readyz").is(200);
+    let sample = |name: &str| {
+        let page = String::from_utf8(get(&node, "/metrics").is(200).body).unwrap();
+        let line = page.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(sample("secateur_history_free_bytes ") > f64::from(1 << 20));
+    assert!(sample("secateur_history_disk_full ") < 0.5);
+    disk.fill();
+    let mut refused = None;
+    for block in chain(0..=200, 200_000, 1) {
+        if let Err(status) = clients.admin.clone().append(append_request(&[block])).await {
+            refused = Some(status);
+            break;
+        }
+    }
+    let refused = refused.expect("a disk of 24 MiB took 40 MB");
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused:?}");
+    let ready = get(&node, "/readyz").is(503).json();
+    assert!(ready["reasons"].to_string().contains("disk"), "{ready}");
+    assert!(sample("secateur_history_disk_full ") > 0.5);
+    assert!(sample("secateur_history_free_bytes ") < f64::from(1 << 20));
+    drop(clients);
+    tokio::task::spawn_blocking(|| node.stop()).await.unwrap();
+}
+
 /// On a full disk the status said "steady" and no alarm, and the budget that the error advised was
 /// refused. Free space was in no status at all.
 #[test]
@@ -182,7 +253,6 @@ fn a_full_disk_is_in_the_status_and_what_is_advised_is_accepted_and_helps() {
     run(&data, "demo --no-archive --blocks 50").ends(0);
 }
 
-/// `/readyz` of a node whose blocks do not fit: pushed or followed, it names the disk.
 #[test]
 fn an_alarm_is_in_units_that_people_read() {
     let Some(disk) = SmallDisk::mount(24) else {

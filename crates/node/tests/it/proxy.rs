@@ -14,6 +14,8 @@ use crate::json_client::http;
 
 /// Changes one answer to one call.
 pub type Change = fn(method: &str, result: &mut Value);
+/// Why a call of a request of so many is refused, if it is: a code and a message.
+pub type Refuse = fn(call: &Value, of: usize) -> Option<(i64, &'static str)>;
 
 /// What the proxy does with a request.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +24,8 @@ pub enum Manner {
     Honest,
     /// Passes changed answers on.
     Change(Change),
+    /// Refuses some calls in JSON-RPC's words.
+    Refuse(Refuse),
     /// Leaves out the second half of every answer, and says that it is whole.
     Truncate,
     /// Sends a body that does not end before so many bytes.
@@ -143,10 +147,11 @@ async fn handle(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body
             let half = String::from_utf8_lossy(&answer[..answer.len() / 2]).into_owned();
             respond(200, half)
         }
-        Manner::Change(_) | Manner::Without(_) | Manner::NoFinality => {
+        Manner::Change(_) | Manner::Refuse(_) | Manner::Without(_) | Manner::NoFinality => {
             let mut answer: Value = serde_json::from_slice(&answer).unwrap();
-            for call in calls(&request) {
-                alter(manner, call, &mut answer);
+            let calls = calls(&request);
+            for call in &calls {
+                alter(manner, call, calls.len(), &mut answer);
             }
             respond(200, answer.to_string())
         }
@@ -169,8 +174,8 @@ fn note(shared: &Shared, request: &Value) -> usize {
     asked.len()
 }
 
-/// Changes the answer to one call.
-fn alter(manner: Manner, call: &Value, answer: &mut Value) {
+/// Changes the answer to one call of so many.
+fn alter(manner: Manner, call: &Value, of: usize, answer: &mut Value) {
     let answers = match answer {
         Value::Array(list) => list.iter_mut().collect(),
         one => vec![one],
@@ -179,6 +184,11 @@ fn alter(manner: Manner, call: &Value, answer: &mut Value) {
     for answer in answers.into_iter().filter(|answer| answer["id"] == call["id"]) {
         match manner {
             Manner::Change(change) => change(method, &mut answer["result"]),
+            Manner::Refuse(refuse) => {
+                if let Some((code, message)) = refuse(call, of) {
+                    *answer = refusal(call, code, message);
+                }
+            }
             Manner::Without(missing) if missing == method => {
                 *answer = refusal(call, -32601, "the method does not exist");
             }

@@ -10,14 +10,13 @@ pub(super) use restore::parse as parse_range;
 
 use anyhow::Context as _;
 use secateur_archive::Archive;
-use secateur_core::parse_bytes;
 
 use crate::cli::{ArchiveArgs, ArchiveVerb};
-use crate::config::{ArchivePlace, Config, base, plainly};
+use crate::config::{ArchivePlace, Config, base};
 use crate::error::NodeError;
 use crate::indexer::only_chain;
 use crate::ui::Ui;
-use restore::Budget;
+use restore::Wanted;
 
 /// An open archive and the chain in it.
 struct Opened {
@@ -32,7 +31,7 @@ pub(crate) fn run(args: &ArchiveArgs, ui: Ui) -> Result<(), anyhow::Error> {
         layers.flag("policy.target_bytes", "budget", budget.clone());
     }
     // The same validation as of every service, and all mistakes at once.
-    Config::of(&layers)?;
+    let config = layers.all_at_once(Config::of)?;
     let place = ArchivePlace::of(&layers)?.ok_or_else(|| {
         NodeError::Usage(
             "name an archive with --archive <dir or s3://bucket/prefix>, or archive.url".into(),
@@ -58,11 +57,8 @@ pub(crate) fn run(args: &ArchiveArgs, ui: Ui) -> Result<(), anyhow::Error> {
                 fetch::run(&opened, what, index.as_deref(), out.as_deref(), ui).await
             }
             ArchiveVerb::Restore { range, into, budget } => {
-                let bytes = layers
-                    .read("policy.target_bytes", |text| parse_bytes(text).map_err(plainly))?
-                    .unwrap_or(0);
-                let budget = Budget { bytes, is_meant: budget.is_some() };
-                restore::run(&opened, range, into, budget, ui).await
+                let wanted = Wanted { config: &config, budget_is_named: budget.is_some() };
+                restore::run(&opened, range, into, wanted, ui).await
             }
         }
     })

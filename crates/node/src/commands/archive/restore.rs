@@ -8,12 +8,12 @@ use anyhow::Context as _;
 use futures_util::TryStreamExt as _;
 use secateur_archive::{ArchiveError, Check};
 use secateur_core::{Block, Height, format_bytes, spell_bytes};
-use secateur_store::StoreConfig;
 use serde::Serialize;
 
 use super::Opened;
-use crate::config::check_budget;
-use crate::data_dir::{Claimed, DataDir, random_store_id};
+use crate::commands::node::fresh_store;
+use crate::config::Config;
+use crate::data_dir::{Claimed, DataDir};
 use crate::error::NodeError;
 use crate::ui::words::{blocks, count, height};
 use crate::ui::{Progress, Sheet, Ui};
@@ -21,13 +21,13 @@ use crate::ui::{Progress, Sheet, Ui};
 /// Blocks that are appended together.
 const GROUP: usize = 64;
 
-/// The budget of a store that is made.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Budget {
-    /// 0 means none.
-    pub(super) bytes: u64,
-    /// Whether it was given for this restore: a store that is there must have it then.
-    pub(super) is_meant: bool,
+/// The store that is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// What a store is made with, if there is none.
+    pub(super) config: &'a Config,
+    /// Whether the budget was given for this restore: a store that is there must have it then.
+    pub(super) budget_is_named: bool,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -66,7 +66,7 @@ pub(super) async fn run(
     opened: &Opened,
     range: &str,
     into: &Path,
-    budget: Budget,
+    wanted: Wanted<'_>,
     ui: Ui,
 ) -> Result<(), anyhow::Error> {
     let (first, last) = parse(range)?;
@@ -78,7 +78,7 @@ pub(super) async fn run(
             ArchiveError::NotArchived { chain_id: *chain_id, height: first, provider }.into()
         );
     }
-    let data = open(into, *chain_id, budget)?;
+    let data = open(into, *chain_id, wanted)?;
     let mut progress = Progress::start(ui, "restore");
     let restored = copy(opened, &data, first, last, |done, all| progress.at(done, all)).await;
     progress.end();
@@ -87,11 +87,8 @@ pub(super) async fn run(
 }
 
 /// Opens the store, or makes one that prunes nothing by itself.
-fn open(into: &Path, chain_id: u64, budget: Budget) -> Result<DataDir, anyhow::Error> {
-    let mut fresh = StoreConfig::new(chain_id, random_store_id()?);
-    fresh.policy.target_bytes = budget.bytes;
-    // Before anything is made.
-    check_budget(budget.bytes).map_err(|reason| NodeError::Usage(format!("--budget: {reason}")))?;
+fn open(into: &Path, chain_id: u64, wanted: Wanted<'_>) -> Result<DataDir, anyhow::Error> {
+    let Wanted { config, budget_is_named } = wanted;
     let claimed = Claimed::existing_or_new(into, chain_id)?;
     if claimed.chain_id() != chain_id {
         return Err(NodeError::Refused(format!(
@@ -101,22 +98,20 @@ fn open(into: &Path, chain_id: u64, budget: Budget) -> Result<DataDir, anyhow::E
         ))
         .into());
     }
-    fresh.classes = claimed.classes_for(budget.bytes);
+    let fresh = fresh_store(&claimed, config)?;
+    let asked = fresh.policy.target_bytes;
     let data = claimed.open_or_create_store(fresh)?;
     let has = data.store.policy().target_bytes;
-    if budget.is_meant && has != budget.bytes {
+    if budget_is_named && has != asked {
         let shown = |bytes| if bytes == 0 { "none".into() } else { spell_bytes(bytes) };
         return Err(NodeError::Usage(format!(
             "the budget of {} is {}, and --budget says {}; leave it out, and change the budget with \
              `secateur --data {0} policy set target_bytes=…`",
             into.display(),
             shown(has),
-            shown(budget.bytes)
+            shown(asked)
         ))
         .into());
-    }
-    if data.store.head().is_none() {
-        data.store.set_pruning_enabled(false)?;
     }
     Ok(data)
 }

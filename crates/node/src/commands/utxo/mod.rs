@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use secateur_proto::utxo::v1 as pb;
+use serde_json::json;
 
 use super::index::stop_on_signals;
 use super::node::start_log;
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &UtxoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     let data = named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
     let layers = config::utxo_layers(args, &data)?;
     if let UtxoVerb::Serve(flags) = &args.verb {
-        return run_service(layers, flags, &data);
+        return run_service(layers, flags, &data, ui);
     }
     let desk = UtxoDesk::open(&data, &Config::of(&layers)?)?;
     match &args.verb {
@@ -72,6 +73,7 @@ fn run_service(
     mut layers: Layers,
     flags: &UtxoServeArgs,
     data: &Path,
+    ui: Ui,
 ) -> Result<(), anyhow::Error> {
     layers.flag("utxo.listen", "listen", flags.listen.clone());
     layers.flag("utxo.http", "http", flags.http.clone());
@@ -83,7 +85,9 @@ fn run_service(
     let config = config::checked(&layers, Starts::Utxo)?;
     if !config.utxo.start {
         // No failure: it is what was configured.
-        return ui::print("not started: utxo.start is false\n");
+        let why = "utxo.start is false";
+        let event = json!({ "event": "not_started", "reason": why });
+        return ui.answer(&event, || format!("not started: {why}\n"));
     }
     start_log(&config.log)?;
     let place = Place::make(data, &config.utxo)?;
@@ -96,9 +100,9 @@ fn run_service(
         let stop = stop_on_signals()?;
         // For scripts: everything answers from this line on.
         let told = |Addresses { grpc, http, open_health }| {
-            let line = listening(http, grpc);
-            let health = open_health.map(|address| format!(" health={address}"));
-            ui::print(&format!("{}{}\n", line.trim_end(), health.unwrap_or_default()))
+            let mut addresses = vec![("http", http), ("grpc", grpc)];
+            addresses.extend(open_health.map(|health| ("health", health)));
+            ui::print(&listening(&addresses))
         };
         serve(&config, &place, stop, told).await
     });
