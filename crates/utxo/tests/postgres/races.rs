@@ -62,11 +62,21 @@ impl Scene {
 
     /// Waits until so many wait for locks.
     async fn until_waiting(&self, wanted: i64) {
-        let sql = "select count(*) from pg_stat_activity \
-            where datname = current_database() and wait_event_type = 'Lock'";
+        self.until_statements_wait(wanted, "").await;
+    }
+
+    /// Waits until a prune has given up its range, which it does after 100 ms, and waits again to cut
+    /// record by record. It has the parent's row then, and gives it back only with its transaction.
+    async fn until_cutting(&self) {
+        self.until_statements_wait(1, "with locked").await;
+    }
+
+    async fn until_statements_wait(&self, wanted: i64, beginning: &str) {
+        let sql = "select count(*) from pg_stat_activity where datname = current_database() \
+            and wait_event_type = 'Lock' and starts_with(query, $1)";
         let eyes = connect(&self.url).await;
         let look = async {
-            while eyes.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) < wanted {
+            while eyes.query_one(sql, &[&beginning]).await.unwrap().get::<_, i64>(0) < wanted {
                 tokio::task::yield_now().await;
             }
         };
@@ -124,11 +134,10 @@ impl Scene {
         self.close_gate().await;
         let store = self.store.clone();
         let prune = tokio::spawn(async move { delete(&store, keys, SWEEP).await });
-        self.until_waiting(1).await;
+        self.until_cutting().await;
         let step = step(self.store.clone());
         self.until_waiting(2).await;
         self.open_gate().await;
-        // A range is given up after 100 ms, and cut then.
         let mut cut = Vec::new();
         for fate in prune.await.unwrap() {
             match fate {
