@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockMeta, Cause, ClassBytes, Height, Holds, Locator, LookupError, Pressure, Report,
-    StopReason, Totals, TxId,
+    BlockMeta, Cause, ClassBytes, Height, HoldKind, Holds, Locator, LookupError, Pressure, Report,
+    StopReason, Strength, Totals, TxId,
 };
 
 /// How the regions of one size class are used.
@@ -310,6 +310,20 @@ impl CutTx {
     /// Whether a prune may have cut it whose report is no longer in the log.
     pub fn misses_reports(&self) -> bool {
         self.reports.first().is_none_or(|report| report.first > self.first)
+    }
+}
+
+impl PruneStatus {
+    /// The hold that stops a prune which is due, if that is worth a warning. A retention that waits
+    /// for the chain itself is not: what is not final yet will be, and so will a challenge window end.
+    pub fn blocking_hold(&self) -> Option<(&str, Strength)> {
+        let Some(StopReason::Hold { hold, strength, .. }) = &self.need.blocked_by else {
+            return None;
+        };
+        let is = |kind: HoldKind| *hold == kind.to_string();
+        let is_chains_own = is(HoldKind::Finalized) || is(HoldKind::MinKeep);
+        let waits = self.need.cause == Some(Cause::Retention) && is_chains_own;
+        (!waits).then_some((hold.as_str(), *strength))
     }
 }
 

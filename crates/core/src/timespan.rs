@@ -52,6 +52,14 @@ impl TimeUnit {
             Self::Days => "days",
         }
     }
+
+    const fn examples(self) -> &'static str {
+        match self {
+            Self::Millis => "500ms, 90s or 15min",
+            Self::Seconds => "90s, 15min or 12h",
+            Self::Days => "14d or 2w",
+        }
+    }
 }
 
 /// Reads a span of time in a setting's own unit: `14`, `14d`, `2w`, `1h 30min`.
@@ -59,8 +67,9 @@ pub fn parse_span(text: &str, unit: TimeUnit) -> Result<u64, CoreError> {
     let refuse = |reason: &str| CoreError::InvalidInput {
         what: "span of time",
         reason: format!(
-            "`{text}` {reason} (write a number of {}, or for example 500ms, 90s, 15min, 12h or 14d)",
-            unit.name()
+            "`{text}` {reason} (write a number of {}, or for example {})",
+            unit.name(),
+            unit.examples()
         ),
     };
     let text_without_gaps: String =

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use alloy_primitives::hex::{decode_to_slice, encode};
 use secateur_core::{
     Hold, HoldKind, Plan, PrunePolicy, StopReason, Strength, TimeUnit, Trigger, format_bytes,
     spell_bytes, spell_span,
@@ -35,6 +36,8 @@ const PLAN_OPS: u64 = 50_000_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Applied {
+    /// The store that it was applied to, in hex.
+    store_id: Option<String>,
     /// The kill switch, where it is named.
     pruning: Option<bool>,
     /// The policy keys that are named, with their values as [`PrunePolicy::get`] spells them.
@@ -72,7 +75,12 @@ impl Applied {
         config.apply_policy(&mut named)?;
         let value = |(key, _): &(&'static str, String)| Some(((*key).into(), named.get(key)?));
         let policy = config.policy.iter().filter_map(value).collect();
-        Ok(Self { pruning: config.pruning, policy })
+        Ok(Self { store_id: None, pruning: config.pruning, policy })
+    }
+
+    /// Whether it was applied to this store; a file of before says of none.
+    fn is_of(&self, store_id: &str) -> bool {
+        self.store_id.as_ref().is_none_or(|of| of == store_id)
     }
 
     /// Puts it in its place. A full disk must not keep a node from starting: then the next start
@@ -89,6 +97,13 @@ impl Applied {
         }
         Ok(())
     }
+}
+
+/// The store that the last start of a node in this directory had, if that is known.
+pub(crate) fn last_store_id(directory: &Path) -> Result<Option<[u8; 16]>, anyhow::Error> {
+    let hex = Applied::read(directory)?.and_then(|applied| applied.store_id);
+    let mut id = [0; 16];
+    Ok(hex.filter(|hex| decode_to_slice(hex, &mut id).is_ok()).map(|_| id))
 }
 
 /// The values in force of which the last start found others in the configuration.
@@ -178,7 +193,9 @@ pub(crate) fn agree(data: &DataDir, config: &Config) -> Result<(), anyhow::Error
     check_layout(data, config)?;
     let (was, before) = ((store.policy(), store.settings()), due(store)?);
     settings(store, config)?;
-    let (known, now) = (Applied::read(&data.path)?, Applied::of(config)?);
+    let store_id = encode(store.header().store_id);
+    let known = Applied::read(&data.path)?.filter(|known| known.is_of(&store_id));
+    let now = Applied { store_id: Some(store_id), ..Applied::of(config)? };
     let applied = known.clone().unwrap_or_default();
     policy(store, config, &applied, &now)?;
     switch(store, known.as_ref(), now.pruning)?;

@@ -120,7 +120,7 @@ impl<S: Source> Blocks for BackedBlocks<S> {
             tracing::info!(
                 wanted,
                 pruned_before_block = cut,
-                "the source has cut the next block; going on with the archive"
+                "the source has cut the next block; asking the archive for it"
             );
             let blocks = archive.blocks(Some(wanted), self.want_meta);
             self.parts = Some(Parts { blocks, next: wanted, cut });

@@ -18,6 +18,7 @@ use super::archive::settings;
 use super::canister;
 use super::layers::Origin;
 use super::{ArchivePlace, Layers, address, fits, number, plainly, positive, seconds, truth};
+use crate::agreed::last_store_id;
 use crate::cli::{FillFrom, IndexArgs};
 use crate::data_dir::{DEFAULT_DATA, chain_of};
 use crate::error::NodeError;
@@ -270,6 +271,9 @@ fn source(
         if is_here {
             options.token_file.get_or_insert_with(|| NodeFile::path(data));
         }
+    } else if named_data.is_some() && chain_id.is_some() {
+        // Its node is stopped, and said which store it has when it started last.
+        store_id = last_store_id(data)?;
     }
     Ok((BlocksFrom::Node(options), directory(store_id)))
 }

@@ -5,8 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
 use super::file;
 use super::keys::{self, KEYS, Key, OTHER_VARIABLES, PREFIX};
 use super::nearest::did_you_mean;
@@ -81,8 +79,9 @@ impl Layers {
 
     /// A file on top; it must be there. What is wrong in it is kept for [`Layers::all_at_once`].
     pub(crate) fn file(&mut self, path: &Path) -> Result<(), anyhow::Error> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("reading the configuration {}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            NodeError::Usage(format!("reading the configuration {}: {error}", path.display()))
+        })?;
         self.file = Some(path.to_path_buf());
         match file::entries(path, &text) {
             Ok((entries, problems)) => {

@@ -31,8 +31,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::DemoArgs;
 use crate::config::{Config, Layers};
+use crate::data_dir::DataDir;
 use crate::error::NodeError;
-use crate::service::{AnyPort, Observer, Options, Service};
+use crate::service::{AnyPort, Observer, Options, Service, listen};
 use crate::ui::Ui;
 use blobs::{Blobs, Others};
 use chain::Opened;
@@ -58,6 +59,7 @@ const IMPATIENT: i32 = 130;
 /// Runs the demo until its blocks are appended, a signal comes or something fails.
 pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(), anyhow::Error> {
     let path = named.unwrap_or_else(|| PathBuf::from(chain::DEFAULT_DIRECTORY));
+    check_ports(args)?;
     let Opened { data, spec } = chain::open(args, &path)?;
     let demo = Demo { store: Arc::clone(&data.store), spec };
     let stop = stop_flag()?;
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &DemoArgs, named: Option<PathBuf>, ui: Ui) -> Result<(),
     } else {
         Some(Others::open(&path, demo.spec.chain_id)?)
     };
-    let service = Service::start(data, &config(args, &path, others.as_ref())?, options)?;
+    let service = serve(data, &config(args, &path, others.as_ref())?, options, ui)?;
     let indexing = if args.no_archive {
         None
     } else {
@@ -176,6 +178,33 @@ fn config(args: &DemoArgs, path: &Path, others: Option<&Others>) -> Result<Confi
         layers.flag("archive.read_through", "data", Some("true".into()));
     }
     Ok(Config::of(&layers)?)
+}
+
+/// Starts the node, and says so where it does not listen at its usual addresses.
+fn serve(
+    data: DataDir,
+    config: &Config,
+    options: Options,
+    ui: Ui,
+) -> Result<Service, anyhow::Error> {
+    let service = Service::start(data, config, options)?;
+    for (usual, here) in [(config.http, service.http), (config.grpc, service.grpc)] {
+        if usual.port() != 0 && usual != here {
+            ui.note(&format!("another process has {usual}; this demo listens on {here}\n"))?;
+        }
+    }
+    Ok(service)
+}
+
+/// Refuses a named port that is taken before a directory is made.
+fn check_ports(args: &DemoArgs) -> Result<(), anyhow::Error> {
+    for (key, address) in [("http.addr", &args.http), ("grpc.addr", &args.grpc)] {
+        // One that is no address is refused with the rest of the configuration.
+        if let Some(address) = address.as_deref().and_then(|text| text.parse().ok()) {
+            listen(key, address, false)?;
+        }
+    }
+    Ok(())
 }
 
 /// Appends in a thread of its own and shows what happens until that thread ends.

@@ -51,7 +51,8 @@ impl Refusal {
 
     /// There is no such route.
     pub(super) fn no_route() -> Self {
-        let error = "there is nothing here; /openapi.json lists what there is";
+        let error =
+            "there is nothing here; /openapi.json of a node or an index lists what there is";
         Self::new(StatusCode::NOT_FOUND, "no_route", error)
     }
 

@@ -171,7 +171,7 @@ fn compare(directory: &Directory, source: &str, status: &SourceStatus) -> Result
     if let (Some(ours), Some(theirs)) = (directory.store_id, status.store_id)
         && ours != theirs
     {
-        return refuse(format!("{path} and the source are two stores of one chain"));
+        return refuse(format!("{path} and the source are two stores"));
     }
     Ok(())
 }

@@ -37,6 +37,7 @@ pub(crate) use serve::check_local;
 pub(crate) use show::Look;
 
 use crate::error::NodeError;
+use crate::ui::words::plural;
 use meet::Meeting;
 use serve::Api;
 
@@ -239,10 +240,17 @@ fn say_what_is_kept(job: &Job) {
         LogFilter::Off => "none; --log-address and --log-topic choose some".to_owned(),
         LogFilter::All => "all".to_owned(),
         LogFilter::Chosen { addresses, topics } => {
-            format!("those of {} addresses and {} first topics", addresses.len(), topics.len())
+            let (addresses, topics) = (addresses.len() as u64, topics.len() as u64);
+            let addresses = match addresses {
+                1 => "1 address".to_owned(),
+                many => format!("{many} addresses"),
+            };
+            format!("those of {addresses} and {}", plural(topics, "first topic"))
         }
     };
-    let rows = job.retention_days.map_or("for ever".to_owned(), |days| format!("for {days} days"));
+    let rows = job
+        .retention_days
+        .map_or("for ever".to_owned(), |days| format!("for {}", plural(days.into(), "day")));
     tracing::info!(logs, rows, "what this index keeps");
 }
 

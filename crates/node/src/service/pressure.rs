@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use secateur_core::{Cause, Height, HoldKind, PruneStatus, StopReason, format_bytes};
+use secateur_core::{Height, HoldKind, PruneStatus, format_bytes};
 use secateur_store::{Clock as _, SystemClock};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -86,14 +86,8 @@ impl Pressing {
     }
 }
 
-/// The hold that stops a prune which is due, if it is worth a warning. That retention waits for the
-/// chain itself is not: what is not final yet will be.
 fn blocking_hold(status: &PruneStatus) -> Option<&str> {
-    let Some(StopReason::Hold { hold, .. }) = &status.need.blocked_by else { return None };
-    let own = |kind: HoldKind| *hold == kind.to_string();
-    let chains_own = own(HoldKind::Finalized) || own(HoldKind::MinKeep);
-    let waits = status.need.cause == Some(Cause::Retention) && chains_own;
-    (!waits).then_some(hold)
+    status.blocking_hold().map(|(hold, _)| hold)
 }
 
 /// A line for the log.
@@ -215,7 +209,12 @@ fn held_by(status: &PruneStatus) -> String {
     if status.need.need_prune && !status.pruning_enabled {
         return "pruning is off".into();
     }
-    let binding = blocking_hold(status).or(status.binding_hold.as_deref());
+    let binding = match blocking_hold(status) {
+        // A prune that is due and not stopped is held by nothing, whatever holds its end.
+        None if status.need.need_prune && status.need.blocked_by.is_none() => None,
+        None => status.binding_hold.as_deref(),
+        blocking => blocking,
+    };
     binding.unwrap_or("nothing").to_owned()
 }
 
@@ -311,7 +310,9 @@ pub(super) async fn run(node: Arc<Node>) -> Result<(), anyhow::Error> {
 mod tests {
     use std::sync::Arc;
 
-    use secateur_core::{Block, BlockHash, BlockMeta, Payloads, Pressure, PrunePolicy, Strength};
+    use secateur_core::{
+        Block, BlockHash, BlockMeta, Cause, Payloads, Pressure, PrunePolicy, StopReason, Strength,
+    };
     use secateur_store::ground::{MemoryArena, MemoryIndex};
     use secateur_store::{Ground, Store, StoreConfig};
 
@@ -382,6 +383,13 @@ mod tests {
         let [Line::Pressing { .. }, Line::Over { .. }] = lines.as_slice() else {
             panic!("{lines:?}");
         };
+    }
+
+    #[test]
+    fn a_drain_that_no_hold_stops_is_held_by_nothing() {
+        let draining = status(DRAINING, None, Cause::Capacity);
+        assert_eq!(held_by(&draining), "nothing");
+        assert_eq!(held_by(&status(CALM, None, Cause::Retention)), "min_keep");
     }
 
     #[test]

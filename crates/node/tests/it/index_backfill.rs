@@ -136,7 +136,7 @@ fn a_backfill_from_another_node_than_the_directorys_is_refused() {
     bench.grow(1);
     let source = format!("--from node --source http://{}", other.node.grpc);
     let told = fill(&bench, "0..5", &source).ends(11);
-    told.complains("two stores of one chain");
+    told.complains("are two stores");
     // The same node under another name is the same node.
     let port = bench.node.grpc.rsplit(':').next().unwrap();
     let told = fill(&bench, "5..8", &format!("--from node --source http://localhost:{port}"));

@@ -141,7 +141,7 @@ fn a_node_that_is_not_the_one_of_the_directory_is_refused() {
     let told = directory(&bench, "store", &bench, |file| {
         file["store_id"] = theirs["store_id"].clone();
     });
-    told.ends(11).complains("two stores of one chain");
+    told.ends(11).complains("are two stores");
     let told = directory(&bench, "chain", &other, |_| {}).ends(11);
     told.complains("holds chain 77, and the source has chain 1337");
     let told = directory(&bench, "token", &bench, |file| {
@@ -154,7 +154,10 @@ fn a_node_that_is_not_the_one_of_the_directory_is_refused() {
     let told = run(&other.data(), &bench.words("y", &source)).ends(11);
     told.complains("holds chain 77, and the source has chain 1337");
     let twin = Bench::start("", 2);
-    run(&twin.data(), &bench.words("y", &source)).ends(11).complains("two stores of one chain");
+    run(&twin.data(), &bench.words("y", &source)).ends(11).complains("are two stores");
+    // A node that has stopped leaves word of its store in the directory.
+    std::fs::remove_file(twin.data().join("node.json")).unwrap();
+    run(&twin.data(), &bench.words("y", &source)).ends(11).complains("are two stores");
     // A file that does not read is not a directory without a node.
     private(&twin.data().join("node.json"), "{ \"pid\": ");
     run(&twin.data(), &bench.words("y", "--once")).complains("node.json");

@@ -130,6 +130,7 @@ fn a_named_port_that_is_taken_is_an_error_in_the_demo_too() {
         let refused = run(&place.path().join("demo"), &words).ends(1);
         let said = format!("{flag}.addr = {address} cannot be listened on");
         assert!(refused.err.contains(&said), "{refused:#?}");
+        assert!(!place.path().join("demo").exists(), "nothing was changed");
     }
 }
 

@@ -101,6 +101,18 @@ fn an_acknowledgement_wakes_whom_a_hold_has_stopped_and_is_no_trigger_otherwise(
     assert_eq!(rung.load(Ordering::Relaxed), before, "the next trigger goes on");
 }
 
+/// A challenge window that is longer than the retention raised an alarm that never ended.
+#[test]
+fn retention_that_waits_for_a_challenge_window_is_no_alarm() {
+    let settings = Settings { challenge_blocks: 50, ..Settings::default() };
+    let store = store_with(one_block_a_tick(5), settings);
+    store.set_pruning_enabled(true).unwrap();
+    append(&store, 40);
+    let status = store.get_prune_status().unwrap();
+    assert!(status.need.need_prune && status.need.blocked_by.is_some(), "{status:?}");
+    assert_eq!(status.alarms, Vec::<String>::new());
+}
+
 #[test]
 fn retention_that_falls_behind_for_an_hour_is_an_alarm_until_it_catches_up() {
     let clock = clock();

@@ -53,6 +53,8 @@ impl Daemon {
         mut observe: impl FnMut(Result<&PruneOutcome, &StoreError>) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let shared = Shared::default();
+        // A budget may drain already, by a policy that was changed before the daemon came.
+        shared.0.lock().rung = store.is_draining();
         let bell = Arc::clone(&shared);
         let first = store.on_prune_due(move || {
             bell.0.lock().rung = true;
@@ -210,6 +212,24 @@ mod tests {
             seconds.extend(rest(&store, pause).map(|rest| rest.as_secs()));
         }
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    /// A start that lowered the budget rang before there was a daemon, and nothing was pruned for a minute.
+    #[test]
+    fn a_budget_that_drains_at_the_start_is_pruned_at_once() {
+        let store = Arc::new(store(Trigger::EveryNBlocks(84)));
+        store.set_pruning_enabled(true).unwrap();
+        store.control.lock().state.pressure.draining = true;
+        store.poison(&StoreError::Foreign("the medium is gone".into()));
+        let (told, heard) = std::sync::mpsc::channel();
+        let daemon = Daemon::start(Arc::clone(&store), move |tick| {
+            told.send(tick.map(drop).map_err(ToString::to_string)).unwrap_or_default();
+        })
+        .unwrap();
+        // Well before the look that comes with time.
+        let failed = heard.recv_timeout(Duration::from_secs(20)).unwrap().unwrap_err();
+        assert!(failed.contains("the medium is gone"), "{failed}");
+        daemon.stop();
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use secateur_core::{
-    ClassUse, Height, IdUse, Plan, PruneNeed, PrunePolicy, PruneStatus, Selection, StopReason,
-    Strength, Verdict, format_bytes, ops_of_block,
+    ClassUse, Height, IdUse, Plan, PruneNeed, PrunePolicy, PruneStatus, Selection, Strength,
+    Verdict, format_bytes, ops_of_block,
 };
 
 use super::control::export_head;
@@ -118,7 +118,7 @@ impl<A: Arena, I: Index> Store<A, I> {
     }
 
     /// The same, for no more than so many nominal operations: a plan that would go on stops with
-    /// [`StopReason::MaxOps`].
+    /// [`secateur_core::StopReason::MaxOps`].
     pub fn prune_plan_within(&self, max_ops: u64) -> Result<Plan, StoreError> {
         let (view, segments) = self.view_with_open_ids()?;
         let (state, table) = (&view.state, &self.header.classes);
@@ -243,9 +243,7 @@ impl<A: Arena, I: Index> Store<A, I> {
         for text in self.standing_alarms(status, headroom).into_iter().chain(behind) {
             alarm(true, text);
         }
-        if let Some(StopReason::Hold { hold, strength: Strength::Hard, .. }) =
-            &status.need.blocked_by
-        {
+        if let Some((hold, Strength::Hard)) = status.blocking_hold() {
             alarm(true, format!("a prune is due, but the hard hold `{hold}` stops it"));
         }
         alarm(
